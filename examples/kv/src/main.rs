@@ -1,0 +1,2 @@
+//! A key-value service.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Build-time generation of messages and service traits from `.proto` files.
