@@ -8,7 +8,12 @@ pub mod mem;
 pub mod protocol;
 pub mod wire;
 
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
+
 mod caller;
+mod include;
 mod message;
 mod metadata;
 mod status;
@@ -19,3 +24,10 @@ pub use message::{Extensions, IntoRequest, Peer, Request, RequestParts, Response
 pub use metadata::{Metadata, MetadataError};
 pub use status::{Code, Execution, Status};
 pub use time::Time;
+
+/// Turns a trait into client and server stubs.
+pub use rpc_macros::service;
+
+// Types of these crates are in public signatures and in generated code, so users need no line of
+// their own for them.
+pub use {bytes, prost, prost_types};

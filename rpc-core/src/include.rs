@@ -1,0 +1,44 @@
+//! The macros that bring generated code into a crate.
+
+/// Includes what `rpc-codegen` made of one protobuf package.
+///
+/// The argument is the package's name. Use it inside a module of its own:
+///
+/// ```ignore
+/// pub mod kv {
+///     rpc_core::include_proto!("kv.v1");
+/// }
+/// ```
+///
+/// It includes the file of that name from the build script's `OUT_DIR`. A package that refers to
+/// types of another package finds them only if both sit in the module tree their names spell; for
+/// those, and for a package whose name contains a Rust keyword or that has no name, use
+/// [`include_protos!`](crate::include_protos).
+#[macro_export]
+macro_rules! include_proto {
+    ($package:literal) => {
+        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $package, ".rs"));
+    };
+}
+
+/// Includes everything one call of `rpc_codegen::Builder::compile` made, as the tree of modules
+/// that the package names spell: package `store.v1` becomes `store::v1` below the place of the call.
+///
+/// ```ignore
+/// pub mod proto {
+///     rpc_core::include_protos!();
+/// }
+/// use proto::store::v1::StoreClient;
+/// ```
+///
+/// With an argument it includes the file named with `rpc_codegen::Builder::include_file`, for a
+/// build script that compiles several sets of files.
+#[macro_export]
+macro_rules! include_protos {
+    () => {
+        $crate::include_protos!("rpc_protos.rs");
+    };
+    ($file:literal) => {
+        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file));
+    };
+}
