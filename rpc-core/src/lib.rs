@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod cm;
 pub mod verbs;
 
 pub mod mem;

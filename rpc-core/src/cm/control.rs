@@ -1,0 +1,149 @@
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle, ThreadId};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+
+use super::driver::Driver;
+use super::poller::Poller;
+use super::{ConnectError, ConnectFailure, ConnectRequest, Host, ListenRequest};
+
+/// Requests that may wait for the control thread. A reconnecting process asks once per core and
+/// server, so 1,024 is a cluster at once; more than that is a caller that does not wait.
+pub const QUEUE_MAX: usize = 1024;
+
+/// The control thread of a runtime.
+pub struct ControlThread;
+
+impl ControlThread {
+    /// Starts the thread `rpc-control`, which works for `host` until the last [`Control`] is gone.
+    ///
+    /// The thread holds `host`, so a host that holds its own [`Control`] must call
+    /// [`Control::shutdown`] for either to go.
+    ///
+    /// # Errors
+    /// When the system has no more threads or descriptors.
+    pub fn start(host: Arc<dyn Host>) -> io::Result<Control> {
+        let poller = Arc::new(Poller::new()?);
+        let (requests, requested) = bounded(QUEUE_MAX);
+        // Notices are never refused: one per listener and one per handshake that is in progress,
+        // both bounded where they are made.
+        let (notices, noticed) = unbounded();
+        let driver = Driver::new(host, Arc::clone(&poller), requested, noticed, notices.clone());
+        let thread =
+            thread::Builder::new().name("rpc-control".to_owned()).spawn(|| driver.run())?;
+        Ok(Control(Arc::new(Inner {
+            id: thread.thread().id(),
+            requests,
+            notices,
+            poller,
+            thread: Mutex::new(Some(thread)),
+        })))
+    }
+}
+
+/// A handle to the control thread. Clones share it; dropping the last one shuts the thread down.
+#[derive(Clone)]
+pub struct Control(Arc<Inner>);
+
+struct Inner {
+    id: ThreadId,
+    requests: Sender<Request>,
+    notices: Sender<Notice>,
+    poller: Arc<Poller>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a handle asks of the thread.
+pub(super) enum Request {
+    Connect(ConnectRequest),
+    Listen(ListenRequest),
+}
+
+/// What the thread is told; it cannot be refused.
+pub(super) enum Notice {
+    /// A core has answered `install`.
+    Installed(u64, Result<(), ConnectError>),
+    /// A server's listeners end.
+    Unlisten(u64),
+    /// The thread ends.
+    Shutdown,
+}
+
+impl Control {
+    /// Connects. `request.done` is called exactly once, whatever happens; when the queue is full
+    /// ([`QUEUE_MAX`]) or the thread has ended, before this returns.
+    pub fn connect(&self, request: ConnectRequest) {
+        self.request(Request::Connect(request));
+    }
+
+    /// Listens. `request.done` is called exactly once, as for [`Self::connect`].
+    pub fn listen(&self, request: ListenRequest) {
+        self.request(Request::Listen(request));
+    }
+
+    /// Closes a server's listeners, and refuses the handshakes with it that are in progress.
+    /// Connections that are established stay.
+    pub fn unlisten(&self, server: u64) {
+        self.notice(Notice::Unlisten(server));
+    }
+
+    /// Ends the thread and waits for it: listeners close, and every request that is not answered
+    /// yet is answered with [`ConnectError::ShutDown`]. On the control thread itself it does not
+    /// wait. Further calls do nothing.
+    pub fn shutdown(&self) {
+        self.0.shutdown();
+    }
+
+    fn request(&self, request: Request) {
+        match self.0.requests.try_send(request) {
+            Ok(()) => self.0.poller.notify(),
+            Err(TrySendError::Full(request)) => {
+                request.fail(ConnectError::Busy { max: QUEUE_MAX });
+            }
+            Err(TrySendError::Disconnected(request)) => request.fail(ConnectError::ShutDown),
+        }
+    }
+
+    fn notice(&self, notice: Notice) {
+        self.0.notice(notice);
+    }
+}
+
+impl Inner {
+    fn notice(&self, notice: Notice) {
+        // A thread that has ended needs no notice.
+        let _ = self.notices.send(notice);
+        self.poller.notify();
+    }
+
+    fn shutdown(&self) {
+        self.notice(Notice::Shutdown);
+        if thread::current().id() == self.id {
+            return;
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic of the thread has been printed where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Request {
+    /// Answers with an error.
+    pub(super) fn fail(self, error: ConnectError) {
+        match self {
+            Self::Connect(request) => {
+                (request.done)(Err(ConnectFailure { error, context: Some(request.context) }));
+            }
+            Self::Listen(request) => (request.done)(Err(error)),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+use std::any::Any;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use super::{Address, ConfirmKeys, ConnectError, ControlStream};
+use crate::Peer;
+use crate::verbs::QpAddress;
+
+/// Which end of a connection a side is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It opened the control connection, and speaks first on the QP.
+    Connecting,
+    /// It listened.
+    Accepting,
+}
+
+/// What this process says of itself in every hello.
+#[derive(Clone, Debug)]
+pub struct LocalHello {
+    /// A number drawn when the runtime started.
+    pub boot_id: u128,
+    /// A name for people, at most 64 bytes of UTF-8 (a longer one is cut).
+    pub name: String,
+    /// Bytes of one eager receive buffer.
+    pub eager_bytes: u32,
+    /// The longest message this side takes.
+    pub message_bytes_max: u64,
+}
+
+/// What the control thread needs of the runtime. Its methods are called on the control thread only,
+/// and may block it; every other handshake waits meanwhile.
+pub trait Host: Send + Sync + 'static {
+    /// What to say of this process.
+    fn hello(&self) -> LocalHello;
+
+    /// Makes a QP, in INIT, for a core.
+    ///
+    /// # Errors
+    /// [`ConnectError::NoServer`] when `server` is not known any more, [`ConnectError::NoMemory`]
+    /// when the core cannot back the guaranteed receives, [`ConnectError::Device`].
+    fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError>;
+}
+
+/// What a QP is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenRequest {
+    /// The core it is for. `None`: spread evenly.
+    pub core: Option<usize>,
+    /// This side's role.
+    pub role: Role,
+    /// The server it belongs to, on the accepting side.
+    pub server: Option<u64>,
+    /// This end of the control connection; `None` inside one process.
+    pub local_ip: Option<IpAddr>,
+    /// Whether both ends are in this process.
+    pub in_process: bool,
+}
+
+/// A QP that has no peer yet. Dropping it destroys the QP.
+pub trait PendingQp: Send {
+    /// What the peer needs to reach it.
+    fn address(&self) -> QpAddress;
+
+    /// RTR and RTS towards `peer`.
+    ///
+    /// # Errors
+    /// [`ConnectError::Device`] when the device does not take the address.
+    fn connect(&mut self, peer: &QpAddress) -> Result<(), ConnectError>;
+
+    /// Gives it to its core. The core calls `done` when the connection's guaranteed receives are
+    /// posted and it may be sent to, or with the reason why not; `done` only queues the answer and
+    /// wakes the control thread. A `done` that is dropped uncalled counts as
+    /// [`ConnectError::ShutDown`].
+    fn install(self: Box<Self>, established: Established, done: InstallDone);
+}
+
+/// How a core answers [`PendingQp::install`].
+pub type InstallDone = Box<dyn FnOnce(Result<(), ConnectError>) + Send>;
+
+/// A connection as both sides agreed on it.
+#[non_exhaustive]
+pub struct Established {
+    /// This side's role.
+    pub role: Role,
+    /// Drawn by the connecting side for this connection; every SEND header carries it.
+    pub epoch: u32,
+    /// Bytes of the longest eager SEND: the smaller of both sides' buffers.
+    pub eager_bytes: u32,
+    /// Bytes of the longest message that the peer takes.
+    pub message_bytes_max: u64,
+    /// The features that both sides have.
+    pub features: u64,
+    /// The protocol version in use.
+    pub version: u16,
+    /// Who the peer says it is.
+    pub peer: Peer,
+    /// The peer's QP.
+    pub peer_address: QpAddress,
+    /// What proves that the QP belongs to this control connection.
+    pub confirm: ConfirmKeys,
+    /// The control connection. The core watches it: its loss ends the QP.
+    pub control: ControlStream,
+    /// The server the connection belongs to, on the accepting side.
+    pub server: Option<u64>,
+    /// What the connect request carried, on the connecting side.
+    pub context: Option<Context>,
+}
+
+/// What a connect request carries through to the core.
+pub type Context = Box<dyn Any + Send>;
+
+/// Where to connect to.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A listening server.
+    Address(Address),
+    /// A server of this process, without any port.
+    InProcess {
+        /// Its number.
+        server: u64,
+    },
+}
+
+/// A connection to be made.
+pub struct ConnectRequest {
+    /// Where to.
+    pub target: Target,
+    /// The core that the QP is for.
+    pub core: usize,
+    /// When to give up.
+    pub deadline: Instant,
+    /// Given to the core in [`Established::context`], or back in [`ConnectFailure::context`].
+    pub context: Context,
+    /// Called exactly once, on the control thread or, when the request cannot be queued, before
+    /// [`Control::connect`](super::Control::connect) returns: `Ok` after the core has answered
+    /// `install` with `Ok`. It must not block.
+    pub done: Box<dyn FnOnce(Result<(), ConnectFailure>) + Send>,
+}
+
+/// A connection that did not come about.
+pub struct ConnectFailure {
+    /// Why.
+    pub error: ConnectError,
+    /// What the request carried; `None` if the core has it already.
+    pub context: Option<Context>,
+}
+
+/// A server's wish to be connected to.
+pub struct ListenRequest {
+    /// Where. Port 0 takes any free port.
+    pub address: Address,
+    /// The server's number, for [`OpenRequest::server`] and
+    /// [`Control::unlisten`](super::Control::unlisten). One server may listen at several addresses.
+    pub server: u64,
+    /// Called exactly once with the address bound, as [`ConnectRequest::done`] is.
+    pub done: Box<dyn FnOnce(Result<SocketAddr, ConnectError>) + Send>,
+}
