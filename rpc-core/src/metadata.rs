@@ -59,6 +59,13 @@ impl Metadata {
         Ok(())
     }
 
+    /// Adds what the wire decoder has checked: a legal name in lower case, in a block that is within
+    /// [`BYTES_MAX`](Self::BYTES_MAX) as a whole. [`append`](Self::append) would sum all entries
+    /// again for each, which a peer could make us pay for.
+    pub(crate) fn push_checked(&mut self, name: &str, value: Bytes) {
+        self.entries.push((name.into(), value));
+    }
+
     /// Sets the one value of a name.
     pub fn insert(&mut self, name: &str, value: impl Into<Bytes>) -> Result<(), MetadataError> {
         let before = self.entries.clone();
