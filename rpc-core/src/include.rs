@@ -4,7 +4,7 @@
 ///
 /// The argument is the package's name. Use it inside a module of its own:
 ///
-/// ```ignore
+/// ```text
 /// pub mod kv {
 ///     rpc_core::include_proto!("kv.v1");
 /// }
@@ -24,7 +24,7 @@ macro_rules! include_proto {
 /// Includes everything one call of `rpc_codegen::Builder::compile` made, as the tree of modules
 /// that the package names spell: package `store.v1` becomes `store::v1` below the place of the call.
 ///
-/// ```ignore
+/// ```text
 /// pub mod proto {
 ///     rpc_core::include_protos!();
 /// }

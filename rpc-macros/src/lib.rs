@@ -14,7 +14,7 @@ mod stubs;
 
 /// Turns a trait into client and server stubs.
 ///
-/// ```ignore
+/// ```text
 /// /// Answers with what it was asked.
 /// #[rpc_core::service(name = "echo.v1.Echo")]
 /// pub trait Echo {
