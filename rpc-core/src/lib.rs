@@ -7,6 +7,7 @@ pub mod verbs;
 
 pub mod mem;
 pub mod protocol;
+pub mod sync;
 pub mod wire;
 
 #[doc(hidden)]

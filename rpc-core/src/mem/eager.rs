@@ -1,0 +1,251 @@
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::slice;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::MemError;
+use super::mapping::Mapping;
+use crate::verbs::{Lkey, Region, Sge};
+
+/// Slots begin on cache lines.
+const SLOT_ALIGN: usize = 64;
+
+/// Chunks begin on pages, so that nothing else is registered with them.
+const CHUNK_ALIGN: usize = 4096;
+
+/// Slot numbers fit in 24 bits, so a `wr_id` has room for a kind beside slot and generation.
+pub const EAGER_SLOTS_MAX: u32 = 1 << 24;
+
+/// The next slab's number, so that a token is only good for its own slab.
+static NEXT_SLAB: AtomicU32 = AtomicU32::new(0);
+
+/// How a slab of eager buffers is made.
+#[derive(Clone, Copy, Debug)]
+pub struct EagerConfig {
+    /// Bytes of a slot: the longest SEND.
+    pub slot_bytes: u32,
+    /// Slots that are mapped and registered at a time.
+    pub chunk_slots: u32,
+    /// Slots at most; whole chunks, at most [`EAGER_SLOTS_MAX`].
+    pub slots_max: u32,
+}
+
+/// A part of a slab that is registered as a whole. Numbered from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChunkId(u32);
+
+impl ChunkId {
+    /// Its number: small and dense, so it can index a table.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A slot that is posted: names it in a `wr_id`. The generation tells an old completion from the
+/// one that is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotId {
+    /// Below [`EAGER_SLOTS_MAX`].
+    pub slot: u32,
+    /// How often the slot was posted before, modulo 2³².
+    pub generation: u32,
+}
+
+/// A slot of an [`EagerSlab`] in the hands of its engine: the only way to its bytes.
+///
+/// Not `Clone`. Post it ([`EagerSlab::lend`]) or give it back ([`EagerSlab::free`]): a token that is
+/// dropped loses its slot until the slab is dropped.
+#[must_use = "a dropped token loses its slot: lend it or free it"]
+#[derive(Debug)]
+pub struct EagerSlot {
+    slab: u32,
+    slot: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// On the free list, or a token exists.
+    Here,
+    /// Posted: the device may read or write it.
+    Lent,
+}
+
+struct Slot {
+    state: State,
+    generation: u32,
+}
+
+/// An engine's buffers for eager messages, sent and received. Peers can never READ them: they are
+/// registered with no remote access, and no window is bound over them.
+///
+/// **E1.** A slot is on the free list, or held as one [`EagerSlot`], or lent to the device, and only
+/// a token reaches its bytes. Who lends a slot calls [`reclaim`](Self::reclaim) only when the
+/// completion of that request was polled, or the queue it was posted on is destroyed.
+pub struct EagerSlab {
+    number: u32,
+    config: EagerConfig,
+    stride: usize,
+    chunks: Vec<Mapping>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl EagerSlab {
+    /// Makes a slab with its first chunk.
+    pub fn new(config: EagerConfig) -> Result<Self, MemError> {
+        if config.slot_bytes == 0 || config.chunk_slots == 0 {
+            return Err(MemError::Config("an eager slab needs slots, and bytes in them"));
+        }
+        if config.slots_max > EAGER_SLOTS_MAX || config.slots_max < config.chunk_slots {
+            return Err(MemError::Config("an eager slab has one chunk to 2^24 slots"));
+        }
+        let mut slab = Self {
+            number: NEXT_SLAB.fetch_add(1, Ordering::Relaxed),
+            config,
+            stride: (config.slot_bytes as usize).next_multiple_of(SLOT_ALIGN),
+            chunks: Vec::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+        };
+        slab.grow()?;
+        Ok(slab)
+    }
+
+    /// Adds a chunk, which the caller registers before it lends the new slots. `None` when the slab
+    /// is as large as it may become.
+    pub fn grow(&mut self) -> Result<Option<ChunkId>, MemError> {
+        let count = self.config.chunk_slots;
+        let first = self.slots.len() as u32;
+        if first.saturating_add(count) > self.config.slots_max {
+            return Ok(None);
+        }
+        let len = (self.stride * count as usize).next_multiple_of(CHUNK_ALIGN);
+        let mapping = Mapping::reserve(len, CHUNK_ALIGN)?;
+        mapping.commit(0, len)?;
+        let id = ChunkId(self.chunks.len() as u32);
+        self.chunks.push(mapping);
+        self.slots.extend((0..count).map(|_| Slot { state: State::Here, generation: 0 }));
+        self.free.extend((first..first + count).rev());
+        Ok(Some(id))
+    }
+
+    /// The chunks, each to be registered as a whole with LOCAL_WRITE and nothing else.
+    pub fn chunks(&self) -> impl ExactSizeIterator<Item = ChunkId> + use<> {
+        (0..self.chunks.len() as u32).map(ChunkId)
+    }
+
+    /// A chunk as memory to register.
+    pub fn region(&self, chunk: ChunkId) -> Region {
+        let mapping = &self.chunks[chunk.index()];
+        // SAFETY: committed in `grow` and never unmapped (A1, A2); its bytes are accessed as E1
+        // says.
+        unsafe { Region::new(mapping.base(), mapping.len()) }
+    }
+
+    /// Bytes of a slot.
+    pub fn slot_bytes(&self) -> u32 {
+        self.config.slot_bytes
+    }
+
+    /// Slots there are now.
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// Slots that nobody holds.
+    pub fn slots_free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// Bytes mapped.
+    pub fn mapped_bytes(&self) -> u64 {
+        self.chunks.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
+    /// Takes a free slot. `None`: [`grow`](Self::grow), or wait for one to be freed.
+    pub fn alloc(&mut self) -> Option<EagerSlot> {
+        let slot = self.free.pop()?;
+        Some(EagerSlot { slab: self.number, slot })
+    }
+
+    /// Gives a slot back.
+    pub fn free(&mut self, token: EagerSlot) {
+        self.check(&token);
+        self.free.push(token.slot);
+    }
+
+    /// The chunk a slot lies in: it says which region's key a request needs.
+    pub fn chunk(&self, token: &EagerSlot) -> ChunkId {
+        ChunkId(token.slot / self.config.chunk_slots)
+    }
+
+    /// The slot's bytes: zeros, or what was last written there.
+    pub fn bytes(&self, token: &EagerSlot) -> &[u8] {
+        self.check(token);
+        let ptr = self.ptr(token.slot);
+        // SAFETY: inside of a committed chunk (A2); the token is the only way to the slot and is
+        // not lent (E1), so nobody writes it while it is borrowed.
+        unsafe { slice::from_raw_parts(ptr, self.config.slot_bytes as usize) }
+    }
+
+    /// The slot's bytes, to write.
+    pub fn bytes_mut(&mut self, token: &mut EagerSlot) -> &mut [u8] {
+        self.check(token);
+        let ptr = self.ptr(token.slot);
+        // SAFETY: as for `bytes`, and the token is borrowed mutably, so nobody reads it.
+        unsafe { slice::from_raw_parts_mut(ptr, self.config.slot_bytes as usize) }
+    }
+
+    /// Hands the slot to a device: names its first `len` bytes in a request, and takes the token
+    /// away until the completion. `len` is cut to the slot. `lkey` is the key of its chunk's region.
+    pub fn lend(&mut self, token: EagerSlot, len: u32, lkey: Lkey) -> (SlotId, Sge) {
+        self.check(&token);
+        let addr = self.ptr(token.slot).addr() as u64;
+        let slot = &mut self.slots[token.slot as usize];
+        slot.state = State::Lent;
+        let id = SlotId { slot: token.slot, generation: slot.generation };
+        (id, Sge::new(addr, len.min(self.config.slot_bytes), lkey))
+    }
+
+    /// Takes a slot back whose completion was polled (or whose queue is destroyed: E1). `None` if
+    /// the slot is not lent under this generation: the completion is stale or a bug.
+    pub fn reclaim(&mut self, id: SlotId) -> Option<EagerSlot> {
+        let slot = self.slots.get_mut(id.slot as usize)?;
+        if slot.state != State::Lent || slot.generation != id.generation {
+            return None;
+        }
+        slot.state = State::Here;
+        slot.generation = slot.generation.wrapping_add(1);
+        Some(EagerSlot { slab: self.number, slot: id.slot })
+    }
+
+    fn ptr(&self, slot: u32) -> *mut u8 {
+        let chunk = &self.chunks[(slot / self.config.chunk_slots) as usize];
+        chunk.at((slot % self.config.chunk_slots) as usize * self.stride).as_ptr()
+    }
+
+    /// A token of another slab would name a slot that may be lent here.
+    fn check(&self, token: &EagerSlot) {
+        assert_eq!(token.slab, self.number, "an eager slot is used with its own slab");
+    }
+}
+
+impl Drop for EagerSlab {
+    fn drop(&mut self) {
+        // Slots that are still lent keep their pages: the device may use them.
+        if self.slots.iter().any(|slot| slot.state == State::Lent) {
+            return;
+        }
+        for chunk in &self.chunks {
+            // SAFETY: nobody can borrow from a slab that is being dropped, and no slot is lent.
+            unsafe { chunk.discard(0, chunk.len()) };
+        }
+    }
+}
+
+impl fmt::Debug for EagerSlab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EagerSlab({} slots, {} free)", self.slots.len(), self.free.len())
+    }
+}
