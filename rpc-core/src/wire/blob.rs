@@ -18,11 +18,11 @@ pub const MTU_BYTES_MIN: u32 = 256;
 pub const MTU_BYTES_MAX: u32 = 65_536;
 
 macro_rules! numbered {
-    ($(#[$doc:meta])* $name:ident { $(#[doc = $text:literal] $variant:ident = $number:literal,)* }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$text:meta])+ $variant:ident = $number:literal,)* }) => {
         $(#[$doc])*
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name { $(#[doc = $text] $variant,)* }
+        pub enum $name { $($(#[$text])+ $variant,)* }
 
         impl $name {
             /// Every one.
@@ -80,17 +80,13 @@ numbered! {
 
 numbered! {
     /// How a side guards memory that its peers may READ.
+    #[derive(Default)]
     WindowType {
         /// By its regions alone: an R_Key opens a whole region until the connection ends.
+        #[default]
         None = 0,
         /// By windows of type 2, one for each range, closed when the range has been read.
         Type2 = 2,
-    }
-}
-
-impl Default for WindowType {
-    fn default() -> Self {
-        Self::None
     }
 }
 

@@ -167,8 +167,10 @@ impl<'a> Frames<'a> {
         let len = self.reader.u32("frame length")?;
         let call = self.reader.u64("frame call id")?;
         let body = self.reader.take_padded("frame body", len as usize)?;
-        let kind = FrameType::from_u8(number)
-            .ok_or(DecodeError::Unknown { field: "frame type", value: u64::from(number) })?;
+        let kind = FrameType::from_u8(number).ok_or_else(|| DecodeError::Unknown {
+            field: "frame type",
+            value: u64::from(number),
+        })?;
         let skipped = matches!(kind, FrameType::Skippable(_));
         let flags = match FrameFlags::from_bits(bits) {
             Some(flags) if skipped || self.allowed.has(flags) => flags,

@@ -161,7 +161,7 @@ impl Prefix {
         let len = reader.u32(field)?;
         at_least(field, u64::from(len), PREFIX_BYTES as u64)?;
         at_most(field, u64::from(len), CONTROL_BYTES_MAX as u64)?;
-        if len as usize % ALIGN != 0 {
+        if !(len as usize).is_multiple_of(ALIGN) {
             let (value, of) = (u64::from(len), ALIGN as u64);
             return Err(DecodeError::Unaligned { field, value, of });
         }

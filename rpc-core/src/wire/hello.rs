@@ -251,7 +251,7 @@ impl Hello {
         let (field, value) = ("hello eager bytes", u64::from(self.eager_bytes));
         at_least(field, value, u64::from(EAGER_BYTES_MIN))?;
         at_most(field, value, u64::from(EAGER_BYTES_MAX))?;
-        if value % 8 != 0 {
+        if !value.is_multiple_of(8) {
             return Err(DecodeError::Unaligned { field, value, of: 8 });
         }
         at_least("hello longest message", self.message_bytes_max, 1)?;

@@ -52,7 +52,7 @@ pub struct RequestFrame<'a> {
     pub trace: Option<TraceContext>,
     /// The same for each repetition of one call.
     pub token: Option<u128>,
-    /// Metadata as [`metadata`](super::metadata) encodes it, not yet looked into.
+    /// Metadata as [`metadata`] encodes it, not yet looked into.
     pub metadata: &'a [u8],
     /// The message's segments in order; none: `inline` is the message.
     pub segments: Segments<'a>,

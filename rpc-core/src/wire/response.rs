@@ -22,7 +22,7 @@ const HAS_STATUS: u16 = 1;
 pub struct ResponseFrame<'a> {
     /// How it failed; `None`: it succeeded.
     pub status: Option<StatusBlock<'a>>,
-    /// Metadata as [`metadata`](super::metadata) encodes it, not yet looked into.
+    /// Metadata as [`metadata`] encodes it, not yet looked into.
     pub metadata: &'a [u8],
     /// The message's segments in order; none: `inline` is the message.
     pub segments: Segments<'a>,

@@ -86,7 +86,7 @@ impl SendHeader {
         }
         let field = "SEND header length";
         at_least(field, u64::from(header_len), SEND_HEADER_BYTES as u64)?;
-        if usize::from(header_len) % ALIGN != 0 {
+        if !usize::from(header_len).is_multiple_of(ALIGN) {
             let (value, of) = (u64::from(header_len), ALIGN as u64);
             return Err(DecodeError::Unaligned { field, value, of });
         }

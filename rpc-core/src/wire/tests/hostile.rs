@@ -374,7 +374,7 @@ fn sides_that_do_not_go_together_learn_what_to_do() {
     assert!(text.ends_with("upgrade this side"), "{text}");
     assert!(newer.negotiate(&own).unwrap_err().to_string().ends_with("upgrade the peer"));
     let bit = Features(1 << 40);
-    let needy = Hello { offered: bit, required: bit, ..peer.clone() };
+    let needy = Hello { offered: bit, required: bit, ..peer };
     assert_eq!(own.negotiate(&needy), Err(HelloError::PeerRequires(bit)));
     assert_eq!(needy.negotiate(&own), Err(HelloError::OwnRequires(bit)));
     let text = HelloError::PeerRequires(Features::STREAMS.and(bit)).to_string();
