@@ -64,8 +64,8 @@ impl fmt::Debug for ConfirmKeys {
     }
 }
 
-/// HMAC-SHA256, keyed by both nonces, over fixed-length little-endian fields: docs/wire-format.md,
-/// "Confirmation".
+/// HMAC-SHA256, keyed by both nonces, over fixed-length little-endian fields.
+// docs/wire-format.md section 12.7
 fn mac(sender: Role, input: &ConfirmInput) -> [u8; 32] {
     let mut key = [0; 2 * NONCE_BYTES];
     key[..NONCE_BYTES].copy_from_slice(&input.connecting_nonce);

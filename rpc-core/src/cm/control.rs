@@ -1,12 +1,18 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
+use crossbeam_channel::{Sender, TrySendError, bounded, unbounded};
 
+use super::answer::{ConnectDone, ListenDone};
 use super::driver::Driver;
 use super::poller::Poller;
-use super::{ConnectError, ConnectFailure, ConnectRequest, Host, ListenRequest};
+use super::shake::Tools;
+use super::{Address, ConnectError, ConnectRequest, Host, ListenRequest, Target};
+
+/// How long a peer may take from its TCP connection to the end of the handshake.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Requests that may wait for the control thread. A reconnecting process asks once per core and
 /// server, so 1,024 is a cluster at once; more than that is a caller that does not wait.
@@ -24,12 +30,21 @@ impl ControlThread {
     /// # Errors
     /// When the system has no more threads or descriptors.
     pub fn start(host: Arc<dyn Host>) -> io::Result<Control> {
+        Self::start_with(host, HANDSHAKE_TIMEOUT)
+    }
+
+    /// As [`Self::start`], with another time than [`HANDSHAKE_TIMEOUT`] for peers that connect.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(host: Arc<dyn Host>, handshake_timeout: Duration) -> io::Result<Control> {
         let poller = Arc::new(Poller::new()?);
         let (requests, requested) = bounded(QUEUE_MAX);
         // Notices are never refused: one per listener and one per handshake that is in progress,
         // both bounded where they are made.
         let (notices, noticed) = unbounded();
-        let driver = Driver::new(host, Arc::clone(&poller), requested, noticed, notices.clone());
+        let tools = Tools { host, poller: Arc::clone(&poller), notices: notices.clone() };
+        let driver = Driver::new(tools, requested, noticed, handshake_timeout);
         let thread =
             thread::Builder::new().name("rpc-control".to_owned()).spawn(|| driver.run())?;
         Ok(Control(Arc::new(Inner {
@@ -54,10 +69,10 @@ struct Inner {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What a handle asks of the thread.
+/// What a handle asks of the thread. Dropped, it is answered with [`ConnectError::ShutDown`].
 pub(super) enum Request {
-    Connect(ConnectRequest),
-    Listen(ListenRequest),
+    Connect { target: Target, core: usize, deadline: Instant, done: ConnectDone },
+    Listen { address: Address, server: u64, done: ListenDone },
 }
 
 /// What the thread is told; it cannot be refused.
@@ -74,18 +89,21 @@ impl Control {
     /// Connects. `request.done` is called exactly once, whatever happens; when the queue is full
     /// ([`QUEUE_MAX`]) or the thread has ended, before this returns.
     pub fn connect(&self, request: ConnectRequest) {
-        self.request(Request::Connect(request));
+        let ConnectRequest { target, core, deadline, context, done } = request;
+        let done = ConnectDone::new(context, done);
+        self.request(Request::Connect { target, core, deadline, done });
     }
 
     /// Listens. `request.done` is called exactly once, as for [`Self::connect`].
     pub fn listen(&self, request: ListenRequest) {
-        self.request(Request::Listen(request));
+        let ListenRequest { address, server, done } = request;
+        self.request(Request::Listen { address, server, done: ListenDone::new(done) });
     }
 
     /// Closes a server's listeners, and refuses the handshakes with it that are in progress.
     /// Connections that are established stay.
     pub fn unlisten(&self, server: u64) {
-        self.notice(Notice::Unlisten(server));
+        self.0.notice(Notice::Unlisten(server));
     }
 
     /// Ends the thread and waits for it: listeners close, and every request that is not answered
@@ -103,10 +121,6 @@ impl Control {
             }
             Err(TrySendError::Disconnected(request)) => request.fail(ConnectError::ShutDown),
         }
-    }
-
-    fn notice(&self, notice: Notice) {
-        self.0.notice(notice);
     }
 }
 
@@ -140,10 +154,8 @@ impl Request {
     /// Answers with an error.
     pub(super) fn fail(self, error: ConnectError) {
         match self {
-            Self::Connect(request) => {
-                (request.done)(Err(ConnectFailure { error, context: Some(request.context) }));
-            }
-            Self::Listen(request) => (request.done)(Err(error)),
+            Self::Connect { done, .. } => done.fail(error),
+            Self::Listen { done, .. } => done.answer(Err(error)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::AddressError;
 use crate::Code;
 use crate::verbs::VerbsError;
+use crate::wire::Features;
 
 /// Why a connection, or a listener, did not come about.
 ///
@@ -104,15 +105,15 @@ pub enum ConnectError {
     },
     /// One side requires what the other does not offer.
     #[error(
-        "{} requires protocol features (bits {bits:#x}) that {} does not have; upgrade {}, or turn \
+        "{} requires protocol features ({features}) that {} does not have; upgrade {}, or turn \
          the features off where they are required",
         if *by_peer { "the peer" } else { "this program" },
         if *by_peer { "this program" } else { "the peer" },
         if *by_peer { "this program" } else { "the peer" },
     )]
     Feature {
-        /// The bits that are required and not offered.
-        bits: u64,
+        /// What is required and not offered.
+        features: Features,
         /// Whether the peer is the one that requires them.
         by_peer: bool,
     },
@@ -127,6 +128,16 @@ pub enum ConnectError {
     Malformed {
         /// What is wrong with it.
         what: String,
+    },
+    /// This side's own message breaks a rule of the wire format: a value that the runtime was built
+    /// with is out of its range.
+    #[error(
+        "this program's own {kind} breaks a rule of the protocol; check the runtime's settings \
+         (eager buffers of 8 to 64 KiB, a multiple of 8)"
+    )]
+    OwnMessage {
+        /// Which message.
+        kind: &'static str,
     },
     /// The peer said no.
     #[error("the peer refused the connection ({code:?}): {message}")]
@@ -200,7 +211,7 @@ impl ConnectError {
                 Code::ResourceExhausted
             }
             Self::PeerRefused { code, .. } => *code,
-            Self::Malformed { .. } => Code::Internal,
+            Self::Malformed { .. } | Self::OwnMessage { .. } => Code::Internal,
             _ => Code::Unavailable,
         }
     }
@@ -213,11 +224,11 @@ impl ConnectError {
                  {own_min} to {own_max}; upgrade {}",
                 if own_max < peer_min { "this side" } else { "your side" }
             ),
-            Self::Feature { bits, by_peer: true } => {
-                format!("this side does not have the features you require (bits {bits:#x})")
+            Self::Feature { features, by_peer: true } => {
+                format!("this side does not have the features you require ({features})")
             }
-            Self::Feature { bits, by_peer: false } => {
-                format!("this side requires features you do not offer (bits {bits:#x})")
+            Self::Feature { features, by_peer: false } => {
+                format!("this side requires features you do not offer ({features})")
             }
             Self::TimedOut { step } => format!("the handshake timed out {step}"),
             Self::Malformed { what } => format!("your control message cannot be used: {what}"),

@@ -2,18 +2,9 @@ use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use super::{Address, ConfirmKeys, ConnectError, ControlStream};
+use super::{Address, ConfirmKeys, ConnectError, ControlStream, Role};
 use crate::Peer;
 use crate::verbs::QpAddress;
-
-/// Which end of a connection a side is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// It opened the control connection, and speaks first on the QP.
-    Connecting,
-    /// It listened.
-    Accepting,
-}
 
 /// What this process says of itself in every hello.
 #[derive(Clone, Debug)]
@@ -136,8 +127,14 @@ pub struct ConnectRequest {
     /// Called exactly once, on the control thread or, when the request cannot be queued, before
     /// [`Control::connect`](super::Control::connect) returns: `Ok` after the core has answered
     /// `install` with `Ok`. It must not block.
-    pub done: Box<dyn FnOnce(Result<(), ConnectFailure>) + Send>,
+    pub done: ConnectCallback,
 }
+
+/// How a connect request is answered.
+pub type ConnectCallback = Box<dyn FnOnce(Result<(), ConnectFailure>) + Send>;
+
+/// How a listen request is answered.
+pub type ListenCallback = Box<dyn FnOnce(Result<SocketAddr, ConnectError>) + Send>;
 
 /// A connection that did not come about.
 pub struct ConnectFailure {
@@ -155,5 +152,5 @@ pub struct ListenRequest {
     /// [`Control::unlisten`](super::Control::unlisten). One server may listen at several addresses.
     pub server: u64,
     /// Called exactly once with the address bound, as [`ConnectRequest::done`] is.
-    pub done: Box<dyn FnOnce(Result<SocketAddr, ConnectError>) + Send>,
+    pub done: ListenCallback,
 }

@@ -17,20 +17,37 @@
 //! [`Handshake`] is that exchange as a state machine without I/O; [`Control`] is the thread.
 
 mod address;
+mod answer;
 mod confirm;
 mod control;
+mod convert;
+mod dial;
 mod driver;
 mod error;
+mod handshake;
 mod host;
+mod listener;
+mod log;
+mod nofile;
 mod poller;
+mod shake;
+mod socket;
 mod stream;
+
+#[cfg(test)]
+mod tests;
 
 pub use address::{Address, AddressError, HostName, Path, RdmaOptions, Scheme};
 pub use confirm::{ConfirmKeys, NONCE_BYTES};
-pub use control::{Control, ControlThread, QUEUE_MAX};
+pub use control::{Control, ControlThread, HANDSHAKE_TIMEOUT, QUEUE_MAX};
+pub use driver::{CONNECTS_MAX, HANDSHAKES_MAX};
 pub use error::{ConnectError, Step};
+pub use handshake::{Handshake, Need, Outcome};
 pub use host::{
-    ConnectFailure, ConnectRequest, Context, Established, Host, InstallDone, ListenRequest,
-    LocalHello, OpenRequest, PendingQp, Role, Target,
+    ConnectCallback, ConnectFailure, ConnectRequest, Context, Established, Host, InstallDone,
+    ListenCallback, ListenRequest, LocalHello, OpenRequest, PendingQp, Target,
 };
+pub use nofile::{NofileLimit, raise_nofile_limit};
 pub use stream::ControlStream;
+
+pub use crate::wire::Role;

@@ -97,14 +97,6 @@ impl ControlStream {
             Socket::Unix(socket) => (&**socket).write(bytes),
         }
     }
-
-    /// An error that the socket holds, such as that of a connect that failed.
-    pub(super) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        match &self.0 {
-            Socket::Tcp(socket) => socket.take_error(),
-            Socket::Unix(socket) => socket.take_error(),
-        }
-    }
 }
 
 impl AsFd for ControlStream {

@@ -1,0 +1,6 @@
+//! The control thread as the runtime meets it, with a host that has no device.
+
+mod connecting;
+mod hostile;
+mod lifecycle;
+mod mock;
