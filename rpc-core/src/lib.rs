@@ -5,6 +5,7 @@
 pub mod cm;
 pub mod verbs;
 
+pub mod codec;
 pub mod mem;
 pub mod protocol;
 pub mod sync;

@@ -324,3 +324,52 @@ impl Drop for Charge<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_is_given_back_from_any_thread() {
+        let budget = Budget::new(1000);
+        let reservation = budget.try_reserve(Share::Inbound, Use::Request, 375).unwrap();
+        assert_eq!(budget.used(Share::Inbound), 375);
+        let full = budget.try_reserve(Share::Inbound, Use::Request, 1).unwrap_err();
+        assert_eq!((full.share_bytes, full.used), (375, 375));
+        std::thread::spawn(move || drop(reservation)).join().unwrap();
+        assert_eq!(budget.used(Share::Inbound), 0);
+        assert_eq!(budget.peak(), 375);
+    }
+
+    #[test]
+    fn a_refusal_takes_nothing() {
+        let budget = Budget::new(1000);
+        let _responses = budget.try_reserve(Share::Inbound, Use::Response, 450).unwrap();
+        assert!(budget.try_reserve(Share::Inbound, Use::Request, 51).is_err());
+        assert!(budget.try_reserve(Share::Inbound, Use::Response, u64::MAX).is_err());
+        assert_eq!(
+            (budget.used(Share::Inbound), budget.used_by_responses(Share::Inbound)),
+            (450, 450)
+        );
+        assert!(budget.try_reserve(Share::Inbound, Use::Request, 50).is_ok());
+    }
+
+    #[test]
+    fn threads_never_take_more_than_the_share_together() {
+        let budget = Budget::new(200);
+        let rounds = if cfg!(miri) { 20 } else { 5_000 };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let taken = budget.try_reserve(Share::Outbound, Use::Response, 30);
+                        assert!(budget.used(Share::Outbound) <= 100);
+                        drop(taken);
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.used(Share::Outbound), 0);
+        assert!(budget.peak() <= 90);
+    }
+}

@@ -249,3 +249,90 @@ impl fmt::Debug for EagerSlab {
         write!(f, "EagerSlab({} slots, {} free)", self.slots.len(), self.free.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Lkey = Lkey(7);
+
+    fn slab(chunk_slots: u32, slots_max: u32) -> EagerSlab {
+        EagerSlab::new(EagerConfig { slot_bytes: 9216, chunk_slots, slots_max }).unwrap()
+    }
+
+    #[test]
+    fn slots_are_apart_and_begin_as_zeros() {
+        let mut slab = slab(4, 4);
+        let mut slots: Vec<_> = std::iter::from_fn(|| slab.alloc()).collect();
+        assert_eq!((slots.len(), slab.slots_free()), (4, 0));
+        for (n, slot) in slots.iter_mut().enumerate() {
+            assert!(slab.bytes(slot).iter().all(|byte| *byte == 0));
+            slab.bytes_mut(slot).fill(n as u8 + 1);
+        }
+        for (n, slot) in slots.iter().enumerate() {
+            assert_eq!(slab.bytes(slot), vec![n as u8 + 1; 9216]);
+        }
+        slots.into_iter().for_each(|slot| slab.free(slot));
+        assert_eq!(slab.slots_free(), 4);
+    }
+
+    #[test]
+    fn a_slab_grows_by_chunks_up_to_its_maximum() {
+        let mut slab = slab(2, 5);
+        let (_a, _b) = (slab.alloc().unwrap(), slab.alloc().unwrap());
+        assert!(slab.alloc().is_none());
+        let chunk = slab.grow().unwrap().unwrap();
+        assert_eq!(chunk.index(), 1);
+        let slot = slab.alloc().unwrap();
+        assert_eq!(slab.chunk(&slot), chunk);
+        let region = slab.region(chunk);
+        assert_eq!(region.addr() % 4096, 0);
+        let at = slab.bytes(&slot).as_ptr().addr() as u64;
+        assert!(region.addr() <= at && at + 9216 <= region.addr() + region.len() as u64);
+        assert!(slab.grow().unwrap().is_none(), "a third chunk would exceed five slots");
+        assert_eq!((slab.slots(), slab.chunks().len()), (4, 2));
+    }
+
+    #[test]
+    fn a_lent_slot_comes_back_once_and_only_for_its_own_completion() {
+        let mut slab = slab(1, 1);
+        let slot = slab.alloc().unwrap();
+        let (id, sge) = slab.lend(slot, 100, KEY);
+        assert_eq!(sge.len(), 100);
+        let stale = SlotId { generation: id.generation.wrapping_sub(1), ..id };
+        assert!(slab.reclaim(stale).is_none());
+        assert!(slab.reclaim(SlotId { slot: 9, ..id }).is_none(), "no such slot");
+        let slot = slab.reclaim(id).unwrap();
+        assert!(slab.reclaim(id).is_none(), "it is here already");
+        let (again, _) = slab.lend(slot, 100, KEY);
+        assert_ne!(id, again);
+        assert!(slab.reclaim(id).is_none(), "a completion of the first post");
+        assert!(slab.reclaim(again).is_some());
+    }
+
+    #[test]
+    fn a_request_never_names_more_than_the_slot() {
+        let mut slab = slab(1, 1);
+        let slot = slab.alloc().unwrap();
+        let (_, sge) = slab.lend(slot, u32::MAX, KEY);
+        assert_eq!(sge.len(), 9216);
+    }
+
+    #[test]
+    #[should_panic(expected = "its own slab")]
+    fn a_slot_of_another_slab_is_refused() {
+        let (mut one, two) = (slab(1, 1), slab(1, 1));
+        let slot = one.alloc().unwrap();
+        let _ = two.bytes(&slot);
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        for (slot_bytes, chunk_slots, slots_max) in
+            [(0, 1, 1), (1, 0, 1), (1, 2, 1), (1, 1, EAGER_SLOTS_MAX + 1)]
+        {
+            let config = EagerConfig { slot_bytes, chunk_slots, slots_max };
+            assert!(matches!(EagerSlab::new(config), Err(MemError::Config(_))));
+        }
+    }
+}

@@ -45,6 +45,9 @@ mod range;
 mod registrar;
 mod usage;
 
+#[cfg(test)]
+mod tests;
+
 pub use budget::{Budget, BudgetFull, Reservation, Share, Use, WAITERS_MAX};
 pub use cache::CoreCache;
 pub use class::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASS_COUNT, Class, GRANULE_BYTES};

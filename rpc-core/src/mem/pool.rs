@@ -68,6 +68,10 @@ const fn class_rounding() -> u64 {
     super::class::GRANULE_BYTES as u64
 }
 
+fn too_long(len: u64) -> MemError {
+    MemError::TooLong { len, max: BLOCK_BYTES_MAX as u64 }
+}
+
 /// Everything of a runtime's payload memory that threads share.
 pub(super) struct Shared {
     pub(super) range: AddressRange,
@@ -142,8 +146,7 @@ impl Shared {
         purpose: Use,
         len: usize,
     ) -> Result<Class, MemError> {
-        let class = Class::for_len(len)
-            .ok_or(MemError::TooLong { len: len as u64, max: BLOCK_BYTES_MAX as u64 })?;
+        let class = Class::for_len(len).ok_or_else(|| too_long(len as u64))?;
         self.budget.check(share, purpose, len as u64, class.bytes() as u64)?;
         Ok(class)
     }
@@ -157,8 +160,7 @@ impl Shared {
     ) -> Result<u64, MemError> {
         let (mut len_sum, mut needed) = (0u64, 0u64);
         for len in lens {
-            let class = Class::for_len(*len as usize)
-                .ok_or(MemError::TooLong { len: u64::from(*len), max: BLOCK_BYTES_MAX as u64 })?;
+            let class = Class::for_len(*len as usize).ok_or_else(|| too_long(u64::from(*len)))?;
             len_sum = len_sum.saturating_add(u64::from(*len));
             needed = needed.saturating_add(class.bytes() as u64);
         }

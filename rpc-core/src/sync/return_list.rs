@@ -132,8 +132,7 @@ mod tests {
         const EACH: u32 = if cfg!(miri) { 20 } else { 20_000 };
         let cells = Cells::new(THREADS * EACH);
         let list = ReturnList::new();
-        let (left, taken) =
-            (std::sync::atomic::AtomicU32::new(THREADS), std::sync::Mutex::new(vec![]));
+        let (left, taken) = (AtomicU32::new(THREADS), std::sync::Mutex::new(vec![]));
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let (cells, list, left) = (&cells, &list, &left);
