@@ -29,6 +29,7 @@ pub(crate) enum OutState {
 pub(crate) struct OutSlot {
     /// The owner's name for it.
     pub token: u64,
+    pub deadline: Option<Time>,
     pub state: OutState,
 }
 
@@ -57,8 +58,10 @@ impl Outgoing {
         wire & CALL_FROM_ACCEPTING == self.bit
     }
 
+    #[expect(clippy::result_large_err, reason = "the call goes back where it came from, unboxed")]
     pub(crate) fn insert(&mut self, token: u64, call: OutCall) -> Result<CallId, OutCall> {
-        let slot = OutSlot { token, state: OutState::Queued(call) };
+        let deadline = call.deadline;
+        let slot = OutSlot { token, deadline, state: OutState::Queued(call) };
         match self.table.insert(slot) {
             Ok(key) => Ok(CallId(key | self.bit)),
             Err(OutSlot { state: OutState::Queued(call), .. }) => Err(call),
@@ -220,11 +223,6 @@ impl Incoming {
     fn hint_of(&self, wire: u64) -> usize {
         CallId(wire).slot() & self.hints.len().wrapping_sub(1)
     }
-}
-
-/// When a call's time ends, for what it sends along: the rest of it, `None` if there is no end.
-pub(crate) fn remaining(deadline: Option<Time>, now: Time) -> Option<std::time::Duration> {
-    deadline.map(|deadline| deadline.since(now))
 }
 
 #[cfg(test)]

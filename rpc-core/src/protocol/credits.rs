@@ -1,9 +1,18 @@
-//! Who may send how much. See the credit rules of docs/wire-format.md.
+//! Who may send how much.
 //!
-//! A credit is one posted receive of the peer; a SEND spends one. Both counters that a header carries
-//! are cumulative and compared by serial arithmetic, so nothing is lost or counted twice. One receive
-//! beyond what is granted is always kept standing for a *credit-only* SEND, which spends no credit:
-//! whoever has something to grant can say so even when it may send nothing else.
+//! A credit is one posted receive of the peer; a SEND spends one, however many frames it carries. A
+//! SEND header carries three numbers, all cumulative and compared by serial arithmetic, so nothing is
+//! lost or counted twice:
+//! - `sequence`: the number of this SEND, from 1, credit-only ones included;
+//! - `limit`: how many SENDs, credit-only ones not counted, the receiver of this header may have
+//!   issued in all; 1 before any header came, as one receive is guaranteed;
+//! - `received`: the `sequence` up to which the SENDs of the receiver of this header are accounted
+//!   for, their receives posted again where that matters (see `slot_unposted`).
+//!
+//! One receive beyond what is granted is always kept standing for a *credit-only* SEND, which spends
+//! no credit: whoever has something to grant can say so even when it may send nothing else. At most
+//! one is under way that `received` does not cover. It asks for no answer and is sent only when the
+//! peer has nothing left, so credit-only SENDs do not chase each other.
 
 use super::counters::CreditCounts;
 use super::violation::Violation;
@@ -177,10 +186,10 @@ impl Credits {
         Ok(())
     }
 
-    /// Gives up every credit but one, as the peer's RECALL asks; returns how many. They count as
-    /// spent, so a later limit means the same to both sides.
-    pub(crate) fn give_back(&mut self) -> u32 {
-        let given = self.available().saturating_sub(1);
+    /// Gives up credits, as the peer's RECALL asks, but never the last one; returns how many. They
+    /// count as spent, so a later limit means the same to both sides.
+    pub(crate) fn give_back(&mut self, wanted: u32) -> u32 {
+        let given = self.available().saturating_sub(1).min(wanted);
         self.spent = self.spent.wrapping_add(given);
         given
     }

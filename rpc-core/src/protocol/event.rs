@@ -78,8 +78,9 @@ pub enum Event {
         /// As many again as it may have outstanding now. A wish, to be clamped.
         wanted: u32,
     },
-    /// No call will begin or end on this connection any more: take the QP down. Only `Discard` events
-    /// may follow, for transfers whose READs were outstanding.
+    /// No call will begin or end on this connection any more: take the QP down, after an orderly close
+    /// once the SENDs that were posted have completed. Only `Discard` events may follow, for transfers
+    /// whose READs were outstanding.
     Closed {
         /// Why.
         reason: CloseReason,

@@ -22,7 +22,6 @@
 //!
 //! The rules, and why they are so, are in `docs/wire-format.md`.
 #![forbid(unsafe_code)]
-#![allow(dead_code)]
 
 mod body;
 mod calls;
@@ -39,6 +38,11 @@ mod outbox;
 mod table;
 mod transfers;
 mod violation;
+
+#[cfg(any(test, feature = "test-util"))]
+pub mod pair;
+#[cfg(test)]
+mod tests;
 
 pub use crate::wire::WireStatus;
 pub use body::{InBody, InSegment, OutAnswer, OutBody, OutCall};

@@ -16,8 +16,8 @@ pub(crate) struct Outbox {
     pub goaway: Option<Goaway>,
     /// The nonce of the last PING that has no PONG yet.
     pub pong: Option<u64>,
-    /// Credits given back and not yet told.
-    pub returned: u32,
+    /// Credits given back and not yet told; an answer to RECALL is due even if they are none.
+    pub returned: Option<u32>,
     pub releases: VecDeque<Release>,
     pub cancels: VecDeque<(CallId, CancelReason)>,
     pub refusals: VecDeque<Refusal>,
@@ -50,7 +50,7 @@ impl Outbox {
             || self.error.is_some()
             || self.goaway.is_some()
             || self.pong.is_some()
-            || self.returned > 0
+            || self.returned.is_some()
             || !self.releases.is_empty()
             || !self.cancels.is_empty()
             || !self.refusals.is_empty()

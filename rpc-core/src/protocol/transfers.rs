@@ -45,6 +45,7 @@ pub(crate) struct Transfer {
 
 /// What the end of a READ means for its transfer.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is returned to")]
 pub(crate) enum Progress {
     /// No READ like this was outstanding.
     Unknown,
@@ -194,6 +195,11 @@ impl Transfers {
 }
 
 impl Transfer {
+    /// Bytes of each piece.
+    pub(crate) fn piece_lens(&self) -> Vec<u32> {
+        self.pieces.iter().map(|descriptor| descriptor.len).collect()
+    }
+
     fn is_issued(&self) -> bool {
         self.piece as usize >= self.pieces.len()
     }
@@ -231,7 +237,12 @@ pub(crate) fn in_body(
         }
     };
     let segments = segments.iter().map(as_received).collect();
-    InBody { inline: Bytes::copy_from_slice(inline), segments, transfer }
+    InBody { inline: copied(inline), segments, transfer }
+}
+
+/// Out of the receive buffer; nothing is allocated for nothing.
+pub(crate) fn copied(bytes: &[u8]) -> Bytes {
+    if bytes.is_empty() { Bytes::new() } else { Bytes::copy_from_slice(bytes) }
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub enum Violation {
     #[error(
         "the peer released leases that it was never given, {0} times; it counts wrongly or guesses"
     )]
-    Releases(u32),
+    Releases(u64),
     /// Frames that bring nothing forward.
     #[error("the peer sent {0} frames in a row that bring nothing forward")]
     NoProgress(u32),

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use super::super::body::{OutBody, OutCall};
 use super::super::calls::{InState, OutSlot, OutState};
 use super::super::event::{CallFailure, CancelReason, CloseReason, Event, FailureKind, LossReason};
 use super::super::ids::{CallId, LeaseId, TransferId};
-use super::super::leases::LeaseState;
 use super::super::outbox::Refusal;
 use super::{Connection, State};
 use crate::wire::{CancelReason as WireCancel, Release, ReleaseOutcome};
@@ -37,7 +37,7 @@ impl Connection {
         call: CallId,
         why: WireCancel,
     ) -> Option<(u64, Execution)> {
-        let OutSlot { token, state } = self.outgoing.remove(call)?;
+        let OutSlot { token, state, .. } = self.outgoing.remove(call)?;
         let execution = match state {
             OutState::Queued(call) => {
                 if let Some(lease) = call.body.lease {
@@ -57,6 +57,15 @@ impl Connection {
             }
         };
         Some((token, execution))
+    }
+
+    /// Takes a call of ours out of the table that the peer has not run and will not.
+    pub(super) fn drop_outgoing(&mut self, call: CallId) -> Option<u64> {
+        let OutSlot { token, state, .. } = self.outgoing.remove(call)?;
+        if let OutState::Queued(OutCall { body: OutBody { lease: Some(lease), .. }, .. }) = state {
+            self.revoke(lease, false);
+        }
+        Some(token)
     }
 
     /// The peer needs to hear of a call that its handler never saw.
@@ -167,11 +176,6 @@ impl Connection {
     fn end_leases(&mut self) {
         self.events.retain(|event| !matches!(event, Event::Revoke { .. }));
         self.leases.clear();
-    }
-
-    /// Ends a lease whose time is over, and the message that still waits with it.
-    pub(super) fn expire(&mut self, lease: LeaseId) {
-        let _ = (lease, LeaseState::Reserved);
     }
 
     /// What is due after anything happened: the end of an orderly close, and a right timeout.

@@ -192,6 +192,7 @@ impl Connection {
     /// `token` comes back with the `Answer` or `Failed` that ends it. If the call is refused it is
     /// given back and its lease stays reserved: use it again, or give it up with
     /// [`on_lease_revoked`](Self::on_lease_revoked).
+    #[expect(clippy::result_large_err, reason = "the call goes back where it came from, unboxed")]
     pub fn start_call(
         &mut self,
         _now: Time,
@@ -244,9 +245,12 @@ impl Connection {
 
     /// The user dropped this call: it ends here and now without an event. The peer is told if it
     /// knows of it. `Revoke` and `Discard` may still follow for what it used.
-    pub fn cancel_call(&mut self, _now: Time, call: CallId) {
-        self.end_outgoing(call, WireCancel::Dropped);
+    ///
+    /// `false`: it had ended before; its `Answer` or `Failed` was given out or is among the events.
+    pub fn cancel_call(&mut self, _now: Time, call: CallId) -> bool {
+        let ended = self.end_outgoing(call, WireCancel::Dropped).is_some();
         self.settle();
+        ended
     }
 
     /// Answers a call of the peer. `false`: nobody waits for it any more (it was cancelled, its
@@ -371,11 +375,16 @@ impl Connection {
 impl Connection {
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
-        if let Some(Event::Lend { .. }) = event {
-            self.lend_pending = false;
+        loop {
+            match self.events.pop_front()? {
+                // Its handler was quicker: it has ended already, and nobody knows it any more.
+                Event::Cancelled { call, .. } if self.incoming.get(call).is_none() => {}
+                event => {
+                    self.lend_pending &= !matches!(event, Event::Lend { .. });
+                    return Some(event);
+                }
+            }
         }
-        event
     }
 
     /// The next READ to post. At most `reads_max` are outstanding at a time.

@@ -1,16 +1,148 @@
-use super::super::deadlines::Timer;
-use super::Connection;
-use crate::Time;
+//! What the passing of time alone brings about.
+
+use super::super::body::OutAnswer;
+use super::super::calls::{InState, Incoming, Outgoing};
+use super::super::deadlines::{Deadlines, Timer};
+use super::super::event::{CancelReason, CloseReason, FailureKind};
+use super::super::ids::{CallId, LeaseId};
+use super::super::leases::{LeaseState, Leases, Side};
+use super::super::transfers::Transfers;
+use super::{Connection, State};
+use crate::wire::{CancelReason as WireCancel, WireStatus};
+use crate::{Code, Time};
+
+/// Leases that may expire in a row before the peer is taken for one that never releases. An honest
+/// peer whose engine stood still for the whole of `lease_grace` is as good as gone.
+const EXPIRED_MAX: u32 = 64;
+
+/// What says whether a deadline still matters.
+struct Live<'a> {
+    state: &'a State,
+    outgoing: &'a Outgoing,
+    incoming: &'a Incoming,
+    leases: &'a Leases,
+    transfers: &'a Transfers,
+}
+
+impl Live<'_> {
+    fn matters(&self, timer: Timer) -> bool {
+        match timer {
+            Timer::Outgoing(call) => self.outgoing.get(call).is_some(),
+            Timer::Incoming(call) => self
+                .incoming
+                .get(call)
+                .is_some_and(|slot| !matches!(slot.state, InState::Cancelled)),
+            Timer::Lease(lease) => {
+                self.leases.state(lease).is_some_and(|state| state != LeaseState::Revoking)
+            }
+            Timer::Memory(transfer) => self.transfers.is_waiting(transfer),
+            Timer::Confirm => *self.state == State::Confirming,
+            Timer::Close => matches!(self.state, State::Closing(_)),
+        }
+    }
+}
 
 impl Connection {
     /// Time has come to what [`poll_timeout`](Self::poll_timeout) said. Early calls do no harm.
     pub fn on_timer(&mut self, now: Time) {
-        let _ = now;
+        while !self.is_closed() {
+            let (deadlines, live) = self.deadlines();
+            let Some(timer) = deadlines.due(now, |timer| live.matters(timer)) else { break };
+            match timer {
+                Timer::Outgoing(call) => self.outgoing_is_over(call),
+                Timer::Incoming(call) => self.incoming_is_over(call),
+                Timer::Lease(lease) => self.lease_is_over(lease),
+                Timer::Memory(transfer) => self.refuse_fetch(transfer),
+                Timer::Confirm => self.end_everything(
+                    "the peer did not confirm the queue pair in time: packets longer than some \
+                     length may be lost on the path (check the MTU), or the peer stands still",
+                    CloseReason::ConfirmTimeout,
+                ),
+                Timer::Close => self.close_is_over(),
+            }
+        }
+        self.settle();
     }
 
     pub(super) fn arm(&mut self, at: Time, timer: Timer) {
-        self.deadlines.add(at, timer, |_| true);
+        let (deadlines, live) = self.deadlines();
+        deadlines.add(at, timer, |timer| live.matters(timer));
     }
 
-    pub(super) fn tidy(&mut self) {}
+    /// Makes the next timeout one that matters.
+    pub(super) fn tidy(&mut self) {
+        let (deadlines, live) = self.deadlines();
+        deadlines.tidy(|timer| live.matters(timer));
+    }
+
+    fn deadlines(&mut self) -> (&mut Deadlines, Live<'_>) {
+        let live = Live {
+            state: &self.state,
+            outgoing: &self.outgoing,
+            incoming: &self.incoming,
+            leases: &self.leases,
+            transfers: &self.transfers,
+        };
+        (&mut self.deadlines, live)
+    }
+
+    fn outgoing_is_over(&mut self, call: CallId) {
+        if let Some((token, execution)) = self.end_outgoing(call, WireCancel::Deadline) {
+            let message = "the deadline passed before the call was answered";
+            self.failed(token, FailureKind::Deadline, message, execution);
+        }
+    }
+
+    fn incoming_is_over(&mut self, call: CallId) {
+        let fetching = |state: &InState| matches!(state, InState::Fetching(_));
+        let unseen = self.incoming.get(call).filter(|slot| fetching(&slot.state));
+        let wire = unseen.map(|slot| slot.wire);
+        if self.cancel_incoming(call, CancelReason::Deadline) {
+            match wire {
+                Some(wire) => {
+                    let message = "the deadline passed before the request was here";
+                    self.refuse_wire(wire, Code::DeadlineExceeded as u32, message.into());
+                }
+                // The peer's own clock says the same, and it will say CANCEL.
+                None => self.stray.expect_cancel(),
+            }
+        }
+    }
+
+    /// The peer has not released a lease in time, or its message could not be sent in time.
+    fn lease_is_over(&mut self, lease: LeaseId) {
+        match self.leases.state(lease) {
+            None | Some(LeaseState::Revoking) => {}
+            Some(LeaseState::Reserved) => self.revoke(lease, true),
+            Some(LeaseState::Advertised) => {
+                self.counters.leases_expired += 1;
+                self.stray.expect_release();
+                self.expired_in_a_row += 1;
+                self.revoke(lease, true);
+                if self.expired_in_a_row >= EXPIRED_MAX {
+                    self.end_everything(
+                        "the peer releases no memory that it was given to read",
+                        CloseReason::LeasesUnreleased,
+                    );
+                }
+            }
+            Some(LeaseState::Queued(Side::Outgoing(call))) => self.outgoing_is_over(call),
+            Some(LeaseState::Queued(Side::Incoming(call))) => {
+                self.revoke(lease, true);
+                if let Some(slot) = self.incoming.get_mut(call) {
+                    let why = "the answer waited too long for the peer to take it";
+                    let status = Some(WireStatus::new(Code::DeadlineExceeded, why));
+                    slot.state = InState::Answered(OutAnswer { status, ..OutAnswer::default() });
+                }
+            }
+        }
+    }
+
+    fn close_is_over(&mut self) {
+        if let State::Closing(reason) = &self.state {
+            let reason = reason.clone();
+            let message = format!("the connection was closed: {}", reason.message);
+            self.end_everything(message, CloseReason::Local { reason, drained: false });
+        }
+    }
 }

@@ -210,17 +210,17 @@ fn acyclic(edges: &[Vec<(Step, usize)>]) -> bool {
     seen.len() == edges.len()
 }
 
+// States searched at windows (1,1), (1,2), (1,3), (2,2), (2,3), (3,3): 488, 1,932, 5,432, 8,788, 27,936
+// and 100,936; 145,512 in all, in about 7 s without optimisation.
 #[test]
 fn two_peers_never_deadlock_overdraw_or_chatter_at_windows_1_to_3() {
     let mut total = 0;
     for a in 1..=3 {
         for b in a..=3 {
-            let found = search([a, b]);
-            eprintln!("windows {a} and {b}: {found} states");
-            total += found;
+            total += search([a, b]);
         }
     }
-    assert!(total > 1000, "the search went nowhere: {total} states");
+    assert_eq!(total, 145_512, "the rules have changed: look at the numbers above again");
 }
 
 #[test]

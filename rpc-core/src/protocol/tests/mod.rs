@@ -1,0 +1,6 @@
+//! The whole state machine, two of it or one and a peer that breaks rules.
+
+mod calls;
+mod hostile;
+mod random;
+mod rendezvous;
