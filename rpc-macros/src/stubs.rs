@@ -72,7 +72,7 @@ pub(crate) fn stubs(service: &Service) -> TokenStream {
         #structs
 
         #(#cfgs)*
-        #[allow(deprecated, dead_code)]
+        #[allow(deprecated, dead_code, unused_qualifications)]
         const _: () = {
             use #core::__private::v1 as #rpc;
             #table

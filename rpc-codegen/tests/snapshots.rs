@@ -1,0 +1,126 @@
+//! What is generated, compared with files that are committed so that a change shows in review.
+//! `UPDATE=1 cargo test -p rpc-codegen --test snapshots` writes them anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rpc_codegen::Builder;
+
+/// Every fixture that compiles.
+const FIXTURES: &[&str] = &[
+    "fixtures/comments.proto",
+    "fixtures/deprecated.proto",
+    "fixtures/keywords.proto",
+    "fixtures/no_package.proto",
+    "fixtures/shop/order.proto",
+    "fixtures/std_names.proto",
+    "fixtures/well_known.proto",
+];
+
+fn manifest(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// An empty folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn generate(builder: Builder, protos: &[&str], folder: &Path) {
+    builder.out_dir(folder).compile(protos, &[manifest("../proto")]).unwrap();
+}
+
+/// Names and texts of a folder's files, sorted.
+fn files(folder: &Path) -> Vec<(String, String)> {
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+fn assert_same_as_committed(folder: &Path, committed: &str) {
+    let committed = manifest("tests/snapshots").join(committed);
+    let generated = files(folder);
+    if std::env::var_os("UPDATE").is_some() {
+        let _ = fs::remove_dir_all(&committed);
+        fs::create_dir_all(&committed).unwrap();
+        for (name, text) in &generated {
+            fs::write(committed.join(name), text).unwrap();
+        }
+    }
+    let expected = files(&committed);
+    for ((name, text), (expected_name, expected_text)) in generated.iter().zip(&expected) {
+        assert_eq!(name, expected_name);
+        assert!(
+            text == expected_text,
+            "{name} differs from {}; run with UPDATE=1 and look at the difference. Now it is:\n{text}",
+            committed.join(name).display()
+        );
+    }
+    assert_eq!(generated.len(), expected.len());
+}
+
+#[test]
+fn the_key_value_service_is_as_committed() {
+    let folder = folder("kv");
+    generate(Builder::new(), &["kv/v1/kv.proto"], &folder);
+    assert_same_as_committed(&folder, "kv");
+}
+
+#[test]
+fn the_fixtures_are_as_committed() {
+    let folder = folder("fixtures");
+    generate(Builder::new().core_path("crate::mock"), FIXTURES, &folder);
+    assert_same_as_committed(&folder, "fixtures");
+}
+
+#[test]
+fn default_bodies_and_other_names_are_as_committed() {
+    let folder = folder("options");
+    let builder = Builder::new()
+        .core_path("crate::mock")
+        .default_stubs(true)
+        .rename_service(".Bare", "BareService")
+        .rename_method(".Bare.Ping", "is_there")
+        .type_attribute("BarePing", "#[derive(PartialOrd)]")
+        .include_file("everything.rs");
+    generate(builder, &["fixtures/no_package.proto"], &folder);
+    assert_same_as_committed(&folder, "options");
+}
+
+#[test]
+fn the_same_input_gives_the_same_output_in_any_order() {
+    let (first, second) = (folder("first"), folder("second"));
+    generate(Builder::new(), FIXTURES, &first);
+    generate(Builder::new(), FIXTURES, &second);
+    assert_eq!(files(&first), files(&second));
+}
+
+#[test]
+fn a_file_that_did_not_change_is_not_written() {
+    let folder = folder("unchanged");
+    generate(Builder::new(), &["kv/v1/kv.proto"], &folder);
+    let stamps = || {
+        files(&folder)
+            .iter()
+            .map(|(name, _)| fs::metadata(folder.join(name)).unwrap().modified().unwrap())
+            .collect::<Vec<_>>()
+    };
+    // Any write would now change the time stamp back from this one.
+    for (name, _) in files(&folder) {
+        let file = fs::File::options().append(true).open(folder.join(name)).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    let before = stamps();
+    generate(Builder::new(), &["kv/v1/kv.proto"], &folder);
+    assert_eq!(stamps(), before);
+}
