@@ -1,0 +1,72 @@
+//! Links between devices: byte streams in both directions that never block.
+
+mod hello;
+mod mem;
+mod tcp;
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+
+pub(super) use hello::{HELLO_BYTES, Hello};
+pub(super) use mem::MemEnd;
+pub(super) use tcp::{HalfOpen, TcpEnd, connect, listen};
+
+use super::rx::Rx;
+use super::table::Id;
+use super::tx::Tx;
+
+/// One end of a link, of whatever kind.
+pub(super) enum Stream {
+    Mem(MemEnd),
+    Tcp(TcpEnd),
+}
+
+impl Stream {
+    /// Takes bytes from `bufs` in order; WouldBlock when there is no room.
+    pub(super) fn write(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Mem(end) => end.write(bufs),
+            Self::Tcp(end) => end.write(bufs),
+        }
+    }
+
+    /// Fills `bufs` in order; WouldBlock when there is nothing, 0 when the peer is gone.
+    pub(super) fn read(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Mem(end) => end.read(bufs),
+            Self::Tcp(end) => end.read(bufs),
+        }
+    }
+}
+
+/// A link of a device.
+pub(super) struct Link {
+    /// The device at the other end.
+    pub(super) guid: u64,
+    pub(super) stream: Stream,
+    pub(super) rx: Rx,
+    pub(super) tx: Tx,
+    /// QPs with something to send, in turn.
+    pub(super) active: VecDeque<Id>,
+    /// QPs that owe an acknowledgement.
+    pub(super) acks: Vec<Id>,
+    /// It is in the device's list of links to look after.
+    pub(super) dirty: bool,
+    /// The last write was cut short: wait until there is room.
+    pub(super) blocked: bool,
+}
+
+impl Link {
+    pub(super) fn new(guid: u64, stream: Stream) -> Self {
+        Self {
+            guid,
+            stream,
+            rx: Rx::new(),
+            tx: Tx::default(),
+            active: VecDeque::new(),
+            acks: Vec::new(),
+            dirty: false,
+            blocked: false,
+        }
+    }
+}

@@ -1,0 +1,472 @@
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+
+use super::core::Core;
+use super::env::{Env, TOKEN_SIGNAL};
+use super::link::{HalfOpen, Link, Stream};
+use super::rx::Ended;
+use super::table::{Id, Table};
+use crate::Time;
+use crate::verbs::VerbsError;
+
+/// Bytes taken from one link in one poll, so that a fast peer does not keep the core from its
+/// handlers: about 100 µs of copying.
+const READ_BYTES_TURN: usize = 1 << 20;
+
+/// Bytes given to one link in one poll, for the same reason.
+const WRITE_BYTES_TURN: usize = 1 << 20;
+
+/// What is read from links at once, before it goes to its place.
+const STAGE_BYTES: usize = 64 << 10;
+
+/// Sockets that epoll reports in one poll. The others come with the next.
+const EVENTS_TURN: usize = 64;
+
+/// With a single link, its socket is read without asking epoll; the listener is asked for only in
+/// one poll of so many.
+const LISTEN_EVERY: u32 = 64;
+
+/// Links of one device: a device per process and core it talks to.
+const LINKS_MAX: u32 = 4096;
+
+/// Sockets that have not said who they are. Beyond, the oldest goes: an honest peer needs one
+/// round trip.
+pub(super) const HALF_OPEN_MAX: u32 = 64;
+
+/// How long a socket may take to say who it is.
+pub(super) const HELLO_WAIT: Duration = Duration::from_secs(5);
+
+/// Sockets accepted in one poll.
+const ACCEPT_TURN: u32 = 16;
+
+const TOKEN_LISTENER: u64 = u64::MAX - 1;
+const TOKEN_HALF_OPEN: u64 = 1 << 63;
+
+/// Everything of a device, under one lock that each verb takes once.
+pub(super) struct State {
+    pub(super) guid: u64,
+    pub(super) core: Core,
+    pub(super) links: Table<Link>,
+    mem: Vec<Id>,
+    tcp: Vec<Id>,
+    /// Links to pump before the verb ends.
+    dirty: Vec<Id>,
+    /// Links that owe acknowledgements.
+    ack_links: Vec<Id>,
+    ready: Vec<Id>,
+    listener: Option<(TcpListener, SocketAddr)>,
+    half_open: Table<(HalfOpen, Time)>,
+    accept_errors: u64,
+    stage: Vec<u8>,
+    polls: u32,
+    /// Polls that must ask epoll, because the owner went to sleep.
+    must_ask: u32,
+}
+
+impl State {
+    pub(super) fn new(guid: u64, env: Env) -> Self {
+        Self {
+            guid,
+            core: Core::new(env),
+            links: Table::new(),
+            mem: Vec::new(),
+            tcp: Vec::new(),
+            dirty: Vec::new(),
+            ack_links: Vec::new(),
+            ready: Vec::new(),
+            listener: None,
+            half_open: Table::new(),
+            accept_errors: 0,
+            stage: vec![0; STAGE_BYTES],
+            polls: 0,
+            must_ask: 0,
+        }
+    }
+
+    /// Everything a device does by itself, in this order: acknowledgements that found no other
+    /// packet to ride with, what came in, timers, what goes out.
+    pub(super) fn progress(&mut self) {
+        self.core.env.signals.wake.clear();
+        self.flush_acks();
+        self.find_ready();
+        while let Some(id) = self.ready.pop() {
+            self.read_link(id);
+        }
+        let now = self.core.env.now();
+        self.expire_half_open(now);
+        self.core.fire_timers(now);
+        self.finish();
+    }
+
+    /// The end of every verb: what it left to do for links.
+    pub(super) fn finish(&mut self) {
+        loop {
+            self.core.end_qps_of_lost_cqs();
+            self.distribute();
+            if std::mem::take(&mut self.core.env.settle) {
+                self.settle();
+            }
+            let Some(id) = self.dirty.pop() else { break };
+            self.pump(id);
+        }
+    }
+
+    /// Before the owner sleeps: nothing stays unsaid, and every link can wake it.
+    pub(super) fn prepare_sleep(&mut self) {
+        self.flush_acks();
+        self.finish();
+        for id in &self.mem {
+            if let Some(Link { stream: Stream::Mem(end), blocked, .. }) = self.links.get(*id) {
+                end.watch(*blocked);
+            }
+        }
+        // The poll that follows, and the one after the sleep.
+        self.must_ask = 2;
+    }
+
+    /// When a poll is needed though nothing arrives.
+    pub(super) fn next_deadline(&mut self) -> Option<Time> {
+        let hello = self.half_open.iter().map(|(_, (_, until))| *until).min();
+        [self.core.next_deadline(), hello].into_iter().flatten().min()
+    }
+
+    /// The link to a device, if there is one.
+    pub(super) fn link_to(&self, guid: u64) -> Option<Id> {
+        self.links.iter().find(|(_, link)| link.guid == guid).map(|(id, _)| id)
+    }
+
+    /// Takes a new link into use, also for the QPs that waited for it.
+    pub(super) fn add_link(&mut self, guid: u64, stream: Stream) -> Result<Id, VerbsError> {
+        if self.links.len() >= LINKS_MAX {
+            return Err(VerbsError::Limit { what: "links of one device", max: LINKS_MAX.into() });
+        }
+        let is_mem = matches!(stream, Stream::Mem(_));
+        let id = self.links.insert_with(|_| Link::new(guid, stream));
+        if let Some(Link { stream: Stream::Tcp(end), .. }) = self.links.get(id) {
+            let token = epoll::EventData::new_u64(id.as_u64());
+            let added = self.watch(end, token);
+            if let Err(error) = added {
+                self.links.remove(id);
+                return Err(error);
+            }
+        }
+        if is_mem {
+            self.mem.push(id)
+        } else {
+            self.tcp.push(id)
+        }
+        for (_, qp) in self.core.qps.iter_mut() {
+            if qp.link.is_none() && !qp.lost && qp.peer.is_some_and(|peer| peer.guid == guid) {
+                qp.link = Some(id);
+                qp.loss_at = None;
+                qp.advance(&mut self.core.env);
+            }
+        }
+        self.finish();
+        Ok(id)
+    }
+
+    fn watch(&self, what: impl AsFd, token: epoll::EventData) -> Result<(), VerbsError> {
+        epoll::add(&self.core.env.signals.epoll, what, token, epoll::EventFlags::IN)
+            .map_err(|error| VerbsError::System { operation: "epoll", source: error.into() })
+    }
+
+    /// Opens the listener for peers that dial, once. Later calls answer with the first one's place.
+    pub(super) fn listen(&mut self, ip: IpAddr) -> Result<SocketAddr, VerbsError> {
+        if let Some((_, local)) = &self.listener {
+            return Ok(*local);
+        }
+        let system = |source| VerbsError::System { operation: "listening for links", source };
+        let listener = super::link::listen(ip).map_err(system)?;
+        let local = listener.local_addr().map_err(system)?;
+        self.watch(&listener, epoll::EventData::new_u64(TOKEN_LISTENER))?;
+        self.listener = Some((listener, local));
+        Ok(local)
+    }
+
+    /// Where the listener is, if there is one.
+    pub(super) fn listens_at(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().map(|(_, local)| *local)
+    }
+
+    fn flush_acks(&mut self) {
+        while let Some(id) = self.ack_links.pop() {
+            if self.links.get(id).is_some_and(|link| !link.acks.is_empty()) {
+                self.pump(id);
+            }
+        }
+    }
+
+    /// Hands QPs that have something to say to their links.
+    fn distribute(&mut self) {
+        let Self { core, links, dirty, ack_links, .. } = self;
+        while let Some(id) = core.env.wants.pop() {
+            core.sync_timer(id);
+            let Some(qp) = core.qps.get_mut(id) else { continue };
+            match qp.link.and_then(|link| Some((link, links.get_mut(link)?))) {
+                None => qp.active = false,
+                Some((at, link)) => {
+                    link.active.push_back(id);
+                    if !link.dirty {
+                        link.dirty = true;
+                        dirty.push(at);
+                    }
+                }
+            }
+        }
+        while let Some(id) = core.env.acks.pop() {
+            let Some(qp) = core.qps.get_mut(id) else { continue };
+            match qp.link.and_then(|link| Some((link, links.get_mut(link)?))) {
+                None => qp.ack_listed = false,
+                Some((at, link)) => {
+                    if link.acks.is_empty() {
+                        ack_links.push(at);
+                    }
+                    link.acks.push(id);
+                }
+            }
+        }
+    }
+
+    /// Ends all lending of memory that is, or may be, no longer the peers' to read.
+    fn settle(&mut self) {
+        let Self { core, links, .. } = self;
+        for (_, link) in links.iter_mut() {
+            link.tx.settle(|lender| !core.may_lend(lender));
+        }
+    }
+
+    /// Lets a link's QPs write in turn, and hands over as much as the link takes.
+    fn pump(&mut self, id: Id) {
+        let Self { core, links, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        link.dirty = false;
+        let mut budget = WRITE_BYTES_TURN;
+        let ended = loop {
+            while link.tx.has_room() {
+                let Some(qp) = link.active.pop_front() else { break };
+                if core.produce(qp, &mut link.tx) {
+                    link.active.push_back(qp);
+                }
+            }
+            for qp in link.acks.drain(..) {
+                core.produce_ack(qp, &mut link.tx);
+            }
+            let buffered = link.tx.buffered();
+            if buffered == 0 {
+                break None;
+            }
+            match link.tx.write(&mut link.stream) {
+                Ok(true) if link.active.is_empty() => break None,
+                Ok(true) if budget > buffered => budget -= buffered,
+                Ok(_) => break None,
+                Err(error) => break Some(Ended::Failed(error.kind())),
+            }
+        };
+        let unfinished = !link.tx.is_empty() || !link.active.is_empty();
+        match ended {
+            Some(why) => {
+                // What the peer said before it left still counts.
+                self.read_link(id);
+                self.lose_link(id, why);
+            }
+            None => self.set_blocked(id, unfinished),
+        }
+    }
+
+    /// Has the descriptor tell when a link that is not done takes more.
+    fn set_blocked(&mut self, id: Id, blocked: bool) {
+        let Some(link) = self.links.get_mut(id) else { return };
+        if link.blocked == blocked {
+            return;
+        }
+        link.blocked = blocked;
+        if let Stream::Tcp(end) = &link.stream {
+            let flags = epoll::EventFlags::IN
+                | if blocked { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+            let token = epoll::EventData::new_u64(id.as_u64());
+            let _ = epoll::modify(&self.core.env.signals.epoll, end, token, flags);
+        }
+    }
+
+    /// Collects the links that have something, and those that may take more.
+    fn find_ready(&mut self) {
+        self.polls = self.polls.wrapping_add(1);
+        for index in 0..self.mem.len() {
+            let id = self.mem[index];
+            let Some(Link { stream: Stream::Mem(end), blocked, .. }) = self.links.get(id) else {
+                continue;
+            };
+            let (ready, blocked) = (end.is_ready(), *blocked);
+            if ready {
+                self.ready.push(id);
+            }
+            if blocked {
+                self.make_dirty(id);
+            }
+        }
+        let newcomers = self.half_open.len() > 0
+            || (self.listener.is_some()
+                && (self.must_ask > 0 || self.polls.is_multiple_of(LISTEN_EVERY)));
+        self.must_ask = self.must_ask.saturating_sub(1);
+        match self.tcp.as_slice() {
+            [] if !newcomers => {}
+            [only] if !newcomers => {
+                let only = *only;
+                self.ready.push(only);
+                if self.links.get(only).is_some_and(|link| link.blocked) {
+                    self.make_dirty(only);
+                }
+            }
+            _ => self.ask_epoll(),
+        }
+    }
+
+    fn make_dirty(&mut self, id: Id) {
+        if let Some(link) = self.links.get_mut(id).filter(|link| !link.dirty) {
+            link.dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    fn ask_epoll(&mut self) {
+        let mut space = [const { MaybeUninit::uninit() }; EVENTS_TURN];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let found = epoll::wait(&self.core.env.signals.epoll, &mut space, Some(&now));
+        // An interrupted wait found nothing; the next poll asks again.
+        let Ok((events, _)) = found else { return };
+        for event in events {
+            match event.data.u64() {
+                TOKEN_SIGNAL => {}
+                TOKEN_LISTENER => self.accept(),
+                token if token & TOKEN_HALF_OPEN != 0 => {
+                    self.read_hello(Id::from_u64(token & !TOKEN_HALF_OPEN));
+                }
+                token => {
+                    let id = Id::from_u64(token);
+                    let flags = event.flags;
+                    if flags.contains(epoll::EventFlags::OUT) {
+                        self.make_dirty(id);
+                    }
+                    if flags != epoll::EventFlags::OUT {
+                        self.ready.push(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_link(&mut self, id: Id) {
+        let Self { core, links, stage, .. } = self;
+        let Some(link) = links.get_mut(id) else { return };
+        let mut budget = READ_BYTES_TURN;
+        let ended = loop {
+            match link.rx.read(&mut link.stream, core, link.guid, stage) {
+                Ok((count, true)) if count < budget => budget -= count,
+                Ok(_) => break None,
+                Err(why) => break Some(why),
+            }
+        };
+        if let Some(why) = ended {
+            self.lose_link(id, why);
+        }
+    }
+
+    /// A link is gone. Its QPs notice by their own requests, as on hardware.
+    pub(super) fn lose_link(&mut self, id: Id, why: Ended) {
+        let Some(link) = self.links.remove(id) else { return };
+        self.mem.retain(|other| *other != id);
+        self.tcp.retain(|other| *other != id);
+        match why {
+            Ended::Closed => tracing::debug!("a device link was closed by the peer"),
+            Ended::Failed(kind) => tracing::warn!("a device link failed: {kind}"),
+            Ended::Garbage => {
+                tracing::warn!("a device link was closed: the peer sent what is no packet");
+            }
+        }
+        // Closing the socket takes it out of epoll.
+        drop(link);
+        let at = self.core.env.now() + self.core.env.config.link_loss_delay;
+        let mut touched = Vec::new();
+        for (qp_id, qp) in self.core.qps.iter_mut() {
+            if qp.link == Some(id) {
+                qp.lose_link(at);
+                touched.push(qp_id);
+            }
+        }
+        for qp in touched {
+            self.core.sync_timer(qp);
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPT_TURN {
+            let Some((listener, _)) = &self.listener else { return };
+            let taken = match listener.accept() {
+                Ok((stream, _)) => HalfOpen::new(stream),
+                Err(error) => Err(error),
+            };
+            match taken {
+                Ok(half) => self.add_half_open(half),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    // Out of descriptors, most likely: say it rarely, and go on listening.
+                    self.accept_errors += 1;
+                    if self.accept_errors.is_power_of_two() {
+                        tracing::warn!("accepting a device link failed: {error}");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add_half_open(&mut self, half: HalfOpen) {
+        if self.half_open.len() >= HALF_OPEN_MAX {
+            let oldest = self.half_open.iter().min_by_key(|(_, (_, until))| *until);
+            if let Some(id) = oldest.map(|(id, _)| id) {
+                self.half_open.remove(id);
+            }
+        }
+        let until = self.core.env.now() + HELLO_WAIT;
+        let id = self.half_open.insert_with(|_| (half, until));
+        let token = epoll::EventData::new_u64(TOKEN_HALF_OPEN | id.as_u64());
+        let watched = self.half_open.get(id).map(|(half, _)| self.watch(half, token));
+        if !matches!(watched, Some(Ok(()))) {
+            self.half_open.remove(id);
+            return;
+        }
+        self.read_hello(id);
+    }
+
+    fn read_hello(&mut self, id: Id) {
+        let Some((half, _)) = self.half_open.get_mut(id) else { return };
+        let Some(hello) = half.read() else { return };
+        let Some((half, _)) = self.half_open.remove(id) else { return };
+        match hello {
+            Ok(hello) if hello.to == self.guid && hello.from != self.guid => {
+                let end = half.into_end();
+                let _ = epoll::delete(&self.core.env.signals.epoll, &end);
+                if let Ok(id) = self.add_link(hello.from, Stream::Tcp(end)) {
+                    self.ready.push(id);
+                }
+            }
+            _ => tracing::debug!("a socket on the link port was closed: no hello for this device"),
+        }
+    }
+
+    fn expire_half_open(&mut self, now: Time) {
+        if self.half_open.len() == 0 {
+            return;
+        }
+        let late = |(_, (_, until)): &(Id, &(HalfOpen, Time))| *until <= now;
+        let late: Vec<Id> = self.half_open.iter().filter(late).map(|(id, _)| id).collect();
+        for id in late {
+            self.half_open.remove(id);
+        }
+    }
+}
