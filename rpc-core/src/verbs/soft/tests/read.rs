@@ -254,7 +254,7 @@ fn requester_holds_back_reads_beyond_its_own_depth_and_all_behind_them() {
 fn read_revoked_midway_fails_and_leaves_partial_bytes() {
     for via in BOTH {
         // A link that holds two pieces, so that the answer stops midway.
-        let mut world =
+        let world =
             World::with(via, |config| config.piece_bytes(16 << 10).mem_link_bytes(20 << 10));
         world.clock.pass(std::time::Duration::from_millis(1));
         let len = if matches!(via, Via::Mem) { 200_000 } else { 900_000 };
