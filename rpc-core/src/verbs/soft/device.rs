@@ -147,11 +147,6 @@ impl SoftDevice {
         self.shared.lock().core.env.rules.break_rule(rule);
     }
 
-    #[cfg(test)]
-    pub(super) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
     fn pd(&self, pd: &SoftPd) -> Result<Id, VerbsError> {
         pd.id_in(&self.shared).ok_or(VerbsError::State {
             operation: "using a protection domain",

@@ -81,20 +81,22 @@ impl Span {
     }
 }
 
+/// Memory for a test: zeroed, and never freed.
+#[cfg(test)]
+pub(super) fn leaked_region(bytes: usize) -> Region {
+    let memory: &'static mut [u8] = Box::leak(vec![0u8; bytes].into_boxed_slice());
+    // SAFETY: leaked, so never unmapped; the test touches it only through spans, and in the times
+    // that its requests allow.
+    unsafe { Region::new(NonNull::from(memory).cast(), bytes) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn region(bytes: usize) -> Region {
-        let memory: &'static mut [u8] = Box::leak(vec![0u8; bytes].into_boxed_slice());
-        let len = memory.len();
-        // SAFETY: leaked, so never unmapped; each test alone uses its own.
-        unsafe { Region::new(NonNull::from(memory).cast(), len) }
-    }
-
     #[test]
     fn span_outside_its_region_cannot_be_made() {
-        let region = region(64);
+        let region = leaked_region(64);
         let base = region.addr();
         assert!(Span::within(&region, base, 64).is_some());
         assert!(Span::within(&region, base + 64, 0).is_some());
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn bytes_go_where_the_span_says() {
-        let region = region(16);
+        let region = leaked_region(16);
         let all = Span::within(&region, region.addr(), 16).unwrap();
         assert_eq!(all.skip(4).take(4).fill_from(b"abcdefgh"), 4);
         all.skip(14).with_slice_mut(|end| end.copy_from_slice(b"yz"));

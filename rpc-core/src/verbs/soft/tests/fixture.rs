@@ -1,12 +1,11 @@
 //! Two devices with one connected pair of QPs and more on demand, and a clock that stands still.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::dma::Span;
+use super::super::dma::{Span, leaked_region};
 use super::super::{SoftConfig, SoftCq, SoftDevice, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 use crate::Time;
 use crate::verbs::{
@@ -44,11 +43,8 @@ fn unique() -> u64 {
 pub(super) struct Memory(Region);
 
 impl Memory {
-    #[allow(unsafe_code)]
     pub(super) fn new(bytes: usize) -> Self {
-        let memory: &'static mut [u8] = Box::leak(vec![0u8; bytes].into_boxed_slice());
-        // SAFETY: leaked, so never unmapped; from here on only devices and `get`/`put` touch it.
-        Self(unsafe { Region::new(NonNull::from(memory).cast(), bytes) })
+        Self(leaked_region(bytes))
     }
 
     pub(super) fn addr(&self, offset: u64) -> u64 {
