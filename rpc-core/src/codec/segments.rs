@@ -6,6 +6,8 @@ use std::vec;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::{DecodeError, Message};
 
+use crate::mem::{PayloadMut, Pool};
+
 /// A `bytes` field below this is copied out; a longer one is handed out by reference. So a small
 /// field never keeps a large buffer, and a page never is copied.
 pub const SLICE_MIN: usize = 4 << 10;
@@ -17,12 +19,23 @@ pub enum InSegment {
     Inline(Bytes),
     /// A buffer that was filled by READs.
     Piece(Bytes),
+    /// Such a buffer that the user may not keep, since users hold too much already: all of it is
+    /// copied out, and it is free when the message has been decoded.
+    Transient(Bytes),
 }
 
 impl InSegment {
-    fn into_bytes(self) -> Bytes {
+    /// A received payload as users get it. Copies nothing: where a copy is due, decoding makes it.
+    pub fn deliver(pool: &Pool, payload: PayloadMut) -> Self {
+        match pool.try_deliver(payload) {
+            Ok(bytes) => Self::Piece(bytes),
+            Err(payload) => Self::Transient(payload.freeze()),
+        }
+    }
+
+    fn len(&self) -> usize {
         match self {
-            Self::Inline(bytes) | Self::Piece(bytes) => bytes,
+            Self::Inline(bytes) | Self::Piece(bytes) | Self::Transient(bytes) => bytes.len(),
         }
     }
 }
@@ -32,6 +45,7 @@ impl fmt::Debug for InSegment {
         match self {
             Self::Inline(bytes) => write!(f, "Inline({} bytes)", bytes.len()),
             Self::Piece(bytes) => write!(f, "Piece({} bytes)", bytes.len()),
+            Self::Transient(bytes) => write!(f, "Transient({} bytes)", bytes.len()),
         }
     }
 }
@@ -43,6 +57,8 @@ impl fmt::Debug for InSegment {
 pub struct Segments {
     /// The part being read; empty only at the end.
     now: Bytes,
+    /// Whether parts of `now` may be handed out by reference.
+    now_shared: bool,
     rest: vec::IntoIter<InSegment>,
     remaining: usize,
 }
@@ -50,25 +66,27 @@ pub struct Segments {
 impl Segments {
     /// Reads over these parts in order.
     pub fn new(parts: Vec<InSegment>) -> Self {
-        let len = |part: &InSegment| match part {
-            InSegment::Inline(bytes) | InSegment::Piece(bytes) => bytes.len(),
-        };
-        let remaining = parts.iter().map(len).fold(0, usize::saturating_add);
-        let mut segments = Self { now: Bytes::new(), rest: parts.into_iter(), remaining };
+        let remaining = parts.iter().map(InSegment::len).fold(0, usize::saturating_add);
+        let (now, now_shared) = (Bytes::new(), false);
+        let mut segments = Self { now, now_shared, rest: parts.into_iter(), remaining };
         segments.next_part();
         segments
     }
 
     /// Reads over one run of bytes that came inside the frame.
     pub fn inline(bytes: Bytes) -> Self {
-        Self { remaining: bytes.len(), now: bytes, rest: Vec::new().into_iter() }
+        let rest = Vec::new().into_iter();
+        Self { remaining: bytes.len(), now: bytes, now_shared: true, rest }
     }
 
     /// Goes on to the next part that has bytes, if this one has none left.
     fn next_part(&mut self) {
         while self.now.is_empty() {
             let Some(part) = self.rest.next() else { return };
-            self.now = part.into_bytes();
+            (self.now, self.now_shared) = match part {
+                InSegment::Inline(bytes) | InSegment::Piece(bytes) => (bytes, true),
+                InSegment::Transient(bytes) => (bytes, false),
+            };
         }
     }
 }
@@ -96,7 +114,7 @@ impl Buf for Segments {
 
     fn copy_to_bytes(&mut self, len: usize) -> Bytes {
         assert!(len <= self.remaining, "a copy stays within the message");
-        if len >= SLICE_MIN && len <= self.now.len() {
+        if self.now_shared && len >= SLICE_MIN && len <= self.now.len() {
             self.remaining -= len;
             let bytes = self.now.split_to(len);
             self.next_part();

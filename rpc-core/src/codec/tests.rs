@@ -97,7 +97,7 @@ fn received(outbound: &Outbound, pool: &Pool) -> Vec<InSegment> {
         OutSegment::Piece(bytes) => {
             let mut payload = pool.alloc(Share::Inbound, Use::Request, bytes.len()).unwrap();
             payload.copy_from_slice(bytes);
-            InSegment::Piece(pool.deliver(payload))
+            InSegment::deliver(pool, payload)
         }
     };
     outbound.segments.iter().map(part).collect()
@@ -196,7 +196,7 @@ fn large_fields_arrive_as_the_very_buffers_they_were_read_into() {
         .iter()
         .filter_map(|part| match part {
             InSegment::Piece(bytes) => Some(bytes.as_ptr()),
-            InSegment::Inline(_) => None,
+            InSegment::Inline(_) | InSegment::Transient(_) => None,
         })
         .collect();
     let got: Shapes = decode(Segments::new(parts)).unwrap();
@@ -359,6 +359,24 @@ fn a_small_field_pins_nothing() {
     assert_eq!(got, message);
     assert!(inline.is_unique(), "nor does it keep the frame's bytes");
     assert_eq!(decode_slice::<Shapes>(&inline).unwrap(), message);
+}
+
+#[test]
+fn who_hoards_gets_copies_and_the_buffer_is_free_after_decoding() {
+    let pool = pool(8 * MIB);
+    let value = filled(MIB, 1);
+    let message = Shapes { plain: value.clone(), ..Shapes::default() };
+    let receive = || {
+        let mut payload = pool.alloc(Share::Inbound, Use::Response, MIB).unwrap();
+        payload.copy_from_slice(&value);
+        let head = Bytes::from(message.encode_to_vec()).split_to(message.encoded_len() - MIB);
+        Segments::new(vec![InSegment::Inline(head), InSegment::deliver(&pool, payload)])
+    };
+    let hoard: Vec<Shapes> = (0..3).map(|_| decode(receive()).unwrap()).collect();
+    assert!(hoard.iter().all(|message| message.plain == value));
+    let on_heap = hoard.iter().filter(|message| pool.locate(&message.plain).is_none()).count();
+    assert_eq!(on_heap, 1, "half of the inbound share holds two");
+    assert_eq!((pool.usage().inbound, pool.usage().delivered_as_copies), (2 << 20, 1));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use super::MemError;
@@ -8,46 +7,22 @@ use super::budget::{Charge, Share, Use};
 use super::class::{CLASS_COUNT, Class};
 use super::payload::PayloadMut;
 use super::pool::Shared;
-use crate::sync::ReturnList;
+use crate::sync::{Closed, ReturnList};
 
 /// Where the blocks that a core took come back to.
 ///
-/// Held by every payload taken through it, so it outlives the core.
+/// Held by every payload taken through it, so it outlives the core; then its list is closed, and
+/// blocks go to the shared list.
 pub(super) struct Home {
     pub(super) shared: Arc<Shared>,
     pub(super) returns: ReturnList,
-    /// Nobody collects `returns` any more: blocks go to the shared list.
-    closed: AtomicBool,
 }
 
 impl Home {
-    pub(super) fn open(shared: Arc<Shared>) -> Self {
-        Self { shared, returns: ReturnList::new(), closed: AtomicBool::new(false) }
-    }
-
-    pub(super) fn closed(shared: Arc<Shared>) -> Self {
-        Self { shared, returns: ReturnList::new(), closed: AtomicBool::new(true) }
-    }
-
     /// Takes a block home: on any thread, without a lock, without memory.
     pub(super) fn give(&self, block: u32) {
-        let shared = &self.shared;
-        if self.closed.load(Ordering::Relaxed) {
-            shared.returns.push(&shared.range, block);
-            return;
-        }
-        self.returns.push(&shared.range, block);
-        // The core may have closed between the look and the push. Both sides are sequentially
-        // consistent (`ReturnList::push`): either its last take saw the block, or this does.
-        if self.closed.load(Ordering::SeqCst) {
-            self.move_to_shared();
-        }
-    }
-
-    fn move_to_shared(&self) {
-        let shared = &self.shared;
-        for block in self.returns.take_all(&shared.range) {
-            shared.returns.push(&shared.range, block);
+        if self.returns.push(&self.shared.range, block) == Err(Closed) {
+            self.shared.give_back(block);
         }
     }
 }
@@ -180,9 +155,9 @@ impl CoreCache {
 
 impl Drop for CoreCache {
     fn drop(&mut self) {
-        self.home.closed.store(true, Ordering::SeqCst);
-        self.home.move_to_shared();
-        self.home.shared.give(self.free.iter_mut().flat_map(|free| free.drain(..)));
+        let shared = &self.home.shared;
+        shared.give(self.home.returns.close(&shared.range));
+        shared.give(self.free.iter_mut().flat_map(|free| free.drain(..)));
     }
 }
 

@@ -77,7 +77,7 @@ pub(super) struct Shared {
     pub(super) range: AddressRange,
     pub(super) budget: Arc<Budget>,
     /// Blocks given back that have no core to go home to.
-    pub(super) returns: ReturnList,
+    returns: ReturnList,
     pub(super) poison: bool,
     pub(super) cached_bytes_max: u64,
     level: Mutex<Level>,
@@ -133,6 +133,12 @@ impl Shared {
     pub(super) fn give(&self, blocks: impl Iterator<Item = u32>) {
         let mut level = lock(&self.level);
         blocks.for_each(|block| level.give(&self.range, block));
+    }
+
+    /// Takes a block home that has no core: without a lock, without memory.
+    pub(super) fn give_back(&self, block: u32) {
+        // This list is never closed: it lives as long as the last block does.
+        let _ = self.returns.push(&self.range, block);
     }
 
     fn collect_into(&self, level: &mut Level) {
@@ -218,7 +224,7 @@ impl Pool {
             copied: AtomicU64::new(0),
         });
         // A home that is closed from the start: its blocks go to the shared list.
-        Ok(Self { home: Arc::new(Home::closed(shared)) })
+        Ok(Self { home: Arc::new(Home { shared, returns: ReturnList::closed() }) })
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -277,7 +283,7 @@ impl Pool {
     pub fn core_cache(&self) -> CoreCache {
         let shared = Arc::clone(self.shared());
         let waiter = shared.cores.fetch_add(1, Ordering::Relaxed);
-        let home = Arc::new(Home::open(shared));
+        let home = Arc::new(Home { shared, returns: ReturnList::new() });
         let mut homes = lock(&self.shared().homes);
         homes.retain(|home| home.strong_count() > 0);
         homes.push(Arc::downgrade(&home));
@@ -293,13 +299,23 @@ impl Pool {
     }
 
     /// A received payload as the user gets it: without a copy, or, when users hold more than half
-    /// of the inbound share, as a heap copy whose block is free at once.
+    /// of the inbound share, as a heap copy whose block is free at once. Copies up to 64 MiB on the
+    /// calling thread: a core uses [`try_deliver`](Self::try_deliver).
     pub fn deliver(&self, payload: PayloadMut) -> Bytes {
+        match self.try_deliver(payload) {
+            Ok(bytes) => bytes,
+            Err(payload) => Bytes::copy_from_slice(&payload),
+        }
+    }
+
+    /// As [`deliver`](Self::deliver), but gives the payload back where a copy is due (and counts
+    /// that), so that whoever decodes the message copies, and not the core in its turn.
+    pub fn try_deliver(&self, payload: PayloadMut) -> Result<Bytes, PayloadMut> {
         if self.shared().hold(payload.block_bytes()) {
-            return payload.freeze_held();
+            return Ok(payload.freeze_held());
         }
         self.shared().copied.fetch_add(1, Ordering::Relaxed);
-        Bytes::copy_from_slice(&payload)
+        Err(payload)
     }
 
     /// The budget, for reservations and for waiting.

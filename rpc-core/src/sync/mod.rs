@@ -15,4 +15,4 @@ pub mod atomic {
 
 mod return_list;
 
-pub use return_list::{Chain, Links, ReturnList};
+pub use return_list::{Chain, Closed, Links, ReturnList};

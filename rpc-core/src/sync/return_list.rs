@@ -1,7 +1,10 @@
 use super::atomic::{AtomicU32, Ordering};
 
-/// The end of a list; so an index may be at most `u32::MAX - 1`.
+/// The end of a list, and the head of an empty one.
 const END: u32 = u32::MAX;
+
+/// The head of a list that takes no more. So an index is at most `u32::MAX - 2`.
+const CLOSED: u32 = u32::MAX - 1;
 
 /// Where the link of each index lives: one cell per thing that can be returned.
 ///
@@ -13,17 +16,24 @@ pub trait Links {
 
 /// A list of indices that any thread may push to and any thread may take *whole*.
 ///
-/// The links are in the things themselves, so a push needs no memory and cannot fail, and a push is
-/// a compare-exchange loop that another push can only delay by succeeding. There is no pop of one
-/// element, so the ABA problem of such stacks cannot occur.
+/// The links are in the things themselves, so a push needs no memory, and it is a compare-exchange
+/// loop that only another push or take can delay, by succeeding. There is no pop of one element, so
+/// the ABA problem of such stacks cannot occur: who takes the list reads its links afterwards.
 ///
 /// ```text
 /// head ──> 7 ──> 2 ──> 9 ──> END        push(4): next[4] = 7, head = 4
 /// ```
+///
+/// That a list is closed is a value of its head, so a push either is in what the closing took, or
+/// sees that the list is closed.
 #[derive(Debug)]
 pub struct ReturnList {
     head: AtomicU32,
 }
+
+/// The list takes no more; the index is still the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed;
 
 impl Default for ReturnList {
     fn default() -> Self {
@@ -37,41 +47,57 @@ impl ReturnList {
         Self { head: AtomicU32::new(END) }
     }
 
+    /// A list that was closed from the start.
+    pub fn closed() -> Self {
+        Self { head: AtomicU32::new(CLOSED) }
+    }
+
     /// Puts `index` on the list. The caller must have it to give: it is on no list.
     ///
-    /// Sequentially consistent with a flag the caller reads afterwards: if it pushes and then finds
-    /// "not asleep" (or "not closed"), the other side, which sets that flag and then takes the list,
-    /// sees the push.
-    pub fn push<L: Links + ?Sized>(&self, links: &L, index: u32) {
+    /// # Errors
+    /// The list is [`close`](Self::close)d.
+    pub fn push<L: Links + ?Sized>(&self, links: &L, index: u32) -> Result<(), Closed> {
+        debug_assert!(index < CLOSED);
         let next = links.next(index);
         let mut head = self.head.load(Ordering::Relaxed);
-        loop {
+        while head != CLOSED {
             next.store(head, Ordering::Relaxed);
-            match self.head.compare_exchange_weak(head, index, Ordering::SeqCst, Ordering::Relaxed)
+            match self.head.compare_exchange_weak(head, index, Ordering::Release, Ordering::Relaxed)
             {
-                Ok(_) => return,
+                Ok(_) => return Ok(()),
                 Err(now) => head = now,
             }
         }
+        Err(Closed)
     }
 
     /// Takes everything that was pushed so far, last first.
     pub fn take_all<'a, L: Links + ?Sized>(&self, links: &'a L) -> Chain<'a, L> {
         // An empty list is left alone, so that a core which looks often does not steal the line
-        // from those that push.
-        if self.is_empty() {
-            return Chain { next: END, links };
+        // from those that push; and a closed one stays closed.
+        let mut head = self.head.load(Ordering::Relaxed);
+        while head != END && head != CLOSED {
+            match self.head.compare_exchange_weak(head, END, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Chain { next: head, links },
+                Err(now) => head = now,
+            }
         }
-        Chain { next: self.head.swap(END, Ordering::SeqCst), links }
+        Chain { next: END, links }
+    }
+
+    /// Takes everything and refuses every later push.
+    pub fn close<'a, L: Links + ?Sized>(&self, links: &'a L) -> Chain<'a, L> {
+        let head = self.head.swap(CLOSED, Ordering::Acquire);
+        Chain { next: if head == CLOSED { END } else { head }, links }
     }
 
     /// Whether nothing is on the list at this moment.
     pub fn is_empty(&self) -> bool {
-        self.head.load(Ordering::SeqCst) == END
+        matches!(self.head.load(Ordering::Relaxed), END | CLOSED)
     }
 }
 
-/// What [`ReturnList::take_all`] took. Dropping it forgets the rest: drain it.
+/// What was taken from a [`ReturnList`]. Dropping it forgets the rest: drain it.
 #[must_use = "indices that are not taken from the chain are lost"]
 #[derive(Debug)]
 pub struct Chain<'a, L: Links + ?Sized> {
@@ -118,11 +144,24 @@ mod tests {
         let list = ReturnList::new();
         assert_eq!(list.take_all(&cells).count(), 0);
         for index in [3, 0, 7] {
-            list.push(&cells, index);
+            list.push(&cells, index).unwrap();
         }
         assert!(!list.is_empty());
         assert_eq!(list.take_all(&cells).collect::<Vec<_>>(), [7, 0, 3]);
         assert!(list.is_empty());
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn a_closed_list_gives_what_it_had_and_takes_no_more() {
+        let cells = Cells::new(2);
+        let list = ReturnList::new();
+        list.push(&cells, 1).unwrap();
+        assert_eq!(list.close(&cells).collect::<Vec<_>>(), [1]);
+        assert_eq!(list.push(&cells, 1), Err(Closed));
+        assert_eq!(list.take_all(&cells).count() + list.close(&cells).count(), 0);
+        assert_eq!(list.push(&cells, 1), Err(Closed), "taking does not open it");
+        assert!(list.is_empty() && ReturnList::closed().push(&cells, 0).is_err());
     }
 
     #[cfg(not(loom))]
@@ -138,7 +177,7 @@ mod tests {
                 let (cells, list, left) = (&cells, &list, &left);
                 scope.spawn(move || {
                     for n in 0..EACH {
-                        list.push(cells, thread * EACH + n);
+                        list.push(cells, thread * EACH + n).unwrap();
                     }
                     left.fetch_sub(1, Ordering::SeqCst);
                 });
@@ -177,7 +216,7 @@ mod tests {
                     let shared = Arc::clone(&shared);
                     loom::thread::spawn(move || {
                         shared.2[index as usize].store(1, Ordering::Relaxed);
-                        shared.1.push(&shared.0, index);
+                        shared.1.push(&shared.0, index).unwrap();
                     })
                 })
                 .collect();
@@ -194,27 +233,24 @@ mod tests {
         });
     }
 
-    /// The rule that [`ReturnList::push`] promises: of a push followed by a look at a flag, and of
-    /// setting the flag followed by taking the list, at least one sees the other.
+    /// A push races with the closing and with a third that takes: the index is in exactly one hand.
     #[cfg(loom)]
     #[test]
-    fn loom_a_push_or_the_closing_flag_is_seen() {
+    fn loom_a_push_is_taken_or_sees_that_the_list_is_closed() {
         use loom::sync::Arc;
-        use loom::sync::atomic::AtomicBool;
 
         loom::model(|| {
-            let shared = Arc::new((Cells::new(1), ReturnList::new(), AtomicBool::new(false)));
-            let pusher = {
+            let shared = Arc::new((Cells::new(1), ReturnList::new()));
+            let run = |f: fn(&(Cells, ReturnList)) -> u32| {
                 let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || {
-                    shared.1.push(&shared.0, 0);
-                    shared.2.load(Ordering::SeqCst)
-                })
+                loom::thread::spawn(move || f(&shared))
             };
-            shared.2.store(true, Ordering::SeqCst);
-            let taken = shared.1.take_all(&shared.0).count();
-            let saw_closed = pusher.join().unwrap();
-            assert!(taken == 1 || saw_closed);
+            let pusher = run(|(cells, list)| u32::from(list.push(cells, 0) == Err(Closed)));
+            let taker = run(|(cells, list)| list.take_all(cells).count() as u32);
+            let (cells, list) = &*shared;
+            let closer = list.close(cells).count() as u32;
+            assert_eq!(pusher.join().unwrap() + taker.join().unwrap() + closer, 1);
+            assert_eq!(list.push(cells, 0), Err(Closed), "closed for good");
         });
     }
 }
