@@ -2,12 +2,16 @@
 
 #![deny(unsafe_code)]
 
+mod client;
 pub mod cm;
 pub mod verbs;
 
 pub mod codec;
+mod engine;
 pub mod mem;
 pub mod protocol;
+mod runtime;
+mod server;
 pub mod sync;
 pub mod wire;
 
@@ -23,8 +27,12 @@ mod status;
 mod time;
 
 pub use caller::{Caller, Idempotency, MethodDescriptor, MethodKind};
+pub use client::{Channel, ChannelBuilder, ChannelState};
+pub use engine::{JoinError, JoinHandle, Progress};
 pub use message::{Extensions, IntoRequest, Peer, Request, RequestParts, Response, Streaming};
 pub use metadata::{Metadata, MetadataError};
+pub use runtime::{CoreStats, LocalRuntime, Runtime, RuntimeBuilder, RuntimeStats, block_on};
+pub use server::{Bound, Server, ServerBuilder};
 pub use status::{Code, Execution, Status};
 pub use time::Time;
 

@@ -13,7 +13,9 @@ pub mod v1 {
     pub use core::result::Result;
     pub use std::sync::Arc;
 
+    pub use crate::server::{Call, Handler, Service};
     pub use crate::{
-        Caller, Idempotency, IntoRequest, MethodDescriptor, MethodKind, Request, Response, Status,
+        Caller, Channel, Idempotency, IntoRequest, MethodDescriptor, MethodKind, Request, Response,
+        Status,
     };
 }

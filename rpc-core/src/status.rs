@@ -114,8 +114,8 @@ impl Status {
 
     /// Adds the error that caused it. It stays in this process.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Arc<dyn Error + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+    pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
         self
     }
 

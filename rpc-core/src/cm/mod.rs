@@ -32,6 +32,7 @@ mod nofile;
 mod poller;
 mod shake;
 mod socket;
+mod status;
 mod stream;
 
 #[cfg(test)]

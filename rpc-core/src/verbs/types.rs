@@ -133,6 +133,11 @@ impl Sge {
         Self { addr, len, lkey }
     }
 
+    /// Virtual address: what a payload descriptor tells the peer, and nobody else.
+    pub(crate) const fn addr(&self) -> u64 {
+        self.addr
+    }
+
     /// Bytes.
     pub const fn len(&self) -> u32 {
         self.len

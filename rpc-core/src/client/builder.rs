@@ -1,0 +1,100 @@
+use std::time::Duration;
+
+use super::channel::Channel;
+use crate::cm::{Address, ConnectError, Target};
+use crate::{Runtime, Status};
+
+/// Collects a channel's settings.
+#[derive(Debug)]
+#[must_use = "a builder does nothing until connect() or connect_lazy()"]
+pub struct ChannelBuilder {
+    address: String,
+    runtime: Option<Runtime>,
+    options: ChannelOptions,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ChannelOptions {
+    pub(super) connect_timeout: Duration,
+    pub(super) timeout: Option<Duration>,
+    pub(super) connections_per_core: usize,
+    pub(super) message_bytes_max: u64,
+}
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            timeout: None,
+            connections_per_core: 1,
+            message_bytes_max: u64::MAX,
+        }
+    }
+}
+
+/// Connections of a channel on one core at most.
+const CONNECTIONS_PER_CORE_MAX: usize = 64;
+
+impl ChannelBuilder {
+    pub(super) fn new(address: &str) -> Self {
+        Self { address: address.to_owned(), runtime: None, options: ChannelOptions::default() }
+    }
+
+    /// Uses this runtime instead of the process's shared one.
+    pub fn runtime(mut self, runtime: &Runtime) -> Self {
+        self.runtime = Some(runtime.clone());
+        self
+    }
+
+    /// How long one attempt to connect may take, name resolution and both handshakes included.
+    /// Default: 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.options.connect_timeout = timeout;
+        self
+    }
+
+    /// The timeout of calls that set no deadline of their own. Default: none.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
+    /// Connections for each core, 1 to 64. More than the default of one pays only where bulk
+    /// transfers and small calls should not share a queue pair.
+    pub fn connections_per_core(mut self, connections: usize) -> Self {
+        self.options.connections_per_core = connections.clamp(1, CONNECTIONS_PER_CORE_MAX);
+        self
+    }
+
+    /// The longest request sent. Default: what the server and the runtime's memory allow.
+    pub fn message_bytes_max(mut self, bytes: u64) -> Self {
+        self.options.message_bytes_max = bytes;
+        self
+    }
+
+    /// Connects now.
+    ///
+    /// # Errors
+    /// As [`Channel::connect`]. Dropping the future gives the attempt up.
+    pub async fn connect(self) -> Result<Channel, Status> {
+        let channel = self.connect_lazy()?;
+        channel.connect_all().await?;
+        Ok(channel)
+    }
+
+    /// Connects with the first call.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for an address that cannot be understood.
+    pub fn connect_lazy(self) -> Result<Channel, Status> {
+        let address: Address = self.address.parse().map_err(ConnectError::from)?;
+        let path = address.path()?;
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => Runtime::shared()?,
+        };
+        let target = Target::Address(address);
+        let path = (path.device, path.reason);
+        Ok(Channel::new(runtime, target, self.address, path, self.options, None))
+    }
+}

@@ -1,0 +1,159 @@
+use std::future::Future;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use prost::Message;
+
+use super::channel::Channel;
+use super::lane::{Connection, Lane};
+use crate::caller::sealed::Sealed;
+use crate::codec::{self, CodecError, Encoded, Outbound, Segments};
+use crate::engine::{CallCell, CallSubmission, OutgoingCall, Reply, Submission, local, outbound};
+use crate::mem::Use;
+use crate::{
+    Caller, Execution, Extensions, Metadata, MethodDescriptor, Request, Response, Status, Streaming,
+};
+
+impl Sealed for Channel {}
+
+impl Caller for Channel {
+    async fn unary<Q, R>(
+        &self,
+        method: &'static MethodDescriptor,
+        request: Request<Q>,
+    ) -> Result<Response<R>, Status>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
+        let (message, parts) = request.into_parts();
+        let deadline = parts.deadline.or_else(|| {
+            self.inner.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+        });
+        let lane = self.lane();
+        let connection = lane.connection(&self.inner.runtime).await?;
+        let body = self.encode(message, &parts.metadata, connection).await?;
+        let call = OutgoingCall {
+            method: method.path(),
+            deadline: deadline.map(|deadline| self.inner.runtime.clock().at(deadline)),
+            metadata: outbound::encode_metadata(&parts.metadata),
+            body,
+        };
+        let reply = make(lane, connection, call).await?;
+        decode(reply)
+    }
+
+    async fn client_streaming<Q, R>(
+        &self,
+        _method: &'static MethodDescriptor,
+        requests: Request<Streaming<Q>>,
+    ) -> Result<Response<R>, Status>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
+        match requests.into_inner().absurd() {}
+    }
+
+    async fn server_streaming<Q, R>(
+        &self,
+        method: &'static MethodDescriptor,
+        _request: Request<Q>,
+    ) -> Result<Response<Streaming<R>>, Status>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
+        Err(Status::unimplemented(format!(
+            "{} streams its responses, which this version of the framework cannot carry yet",
+            method.path()
+        ))
+        .with_execution(Execution::NotExecuted))
+    }
+
+    async fn bidi_streaming<Q, R>(
+        &self,
+        _method: &'static MethodDescriptor,
+        requests: Request<Streaming<Q>>,
+    ) -> Result<Response<Streaming<R>>, Status>
+    where
+        Q: Message + 'static,
+        R: Message + Default + 'static,
+    {
+        match requests.into_inner().absurd() {}
+    }
+}
+
+impl Channel {
+    async fn encode<Q: Message>(
+        &self,
+        message: Q,
+        metadata: &Metadata,
+        connection: Connection,
+    ) -> Result<Outbound, Status> {
+        let negotiated = connection.negotiated;
+        let max = self.inner.options.message_bytes_max.min(negotiated.message_bytes_max);
+        let limits = outbound::limits(negotiated.eager_bytes, metadata.encoded_len(), max);
+        let encoded = Encoded::new(&message, &limits).map_err(not_sent)?;
+        // Whatever the message held is held by what was encoded, if it is still needed.
+        drop(message);
+        encoded.prepare(self.inner.runtime.pool(), Use::Request, &limits).await.map_err(not_sent)
+    }
+}
+
+fn not_sent(error: CodecError) -> Status {
+    Status::resource_exhausted(format!("the request cannot be sent: {error}"))
+        .with_execution(Execution::NotExecuted)
+        .with_source(error)
+}
+
+/// Submits a call and waits for its end. Dropping the future cancels the call.
+fn make(
+    lane: &Lane,
+    connection: Connection,
+    call: OutgoingCall,
+) -> impl Future<Output = Result<Reply, Status>> + Send + use<> {
+    let cell = CallCell::new(Arc::clone(&lane.shared));
+    let shared = Arc::clone(&lane.shared);
+    let guard = Abandon(Arc::clone(&cell));
+    let mut submission =
+        Some(Submission::Call(CallSubmission { connection: connection.key, cell, call }));
+    std::future::poll_fn(move |context| {
+        if let Some(pending) = submission.take() {
+            let mut pending = Some(pending);
+            local::with_current(&shared, |local| {
+                local.submissions.borrow_mut().extend(pending.take());
+            });
+            if let Some(pending) = pending
+                && let Err(refused) = shared.submit(pending)
+            {
+                submission = Some(refused);
+                shared.wait_for_room(context.waker());
+                return Poll::Pending;
+            }
+        }
+        guard.0.poll(context)
+    })
+}
+
+/// Cancels the call when its future is dropped before its end.
+struct Abandon(Arc<CallCell>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+fn decode<R: Message + Default>(reply: Reply) -> Result<Response<R>, Status> {
+    let message = codec::decode(Segments::new(reply.body.segments)).map_err(|error| {
+        Status::internal(format!(
+            "the answer is no message of the method's type: {error}; caller and server may have \
+             been built from different .proto files"
+        ))
+    })?;
+    let metadata = outbound::decode_metadata(&reply.metadata)
+        .map_err(|error| Status::internal(format!("the answer's metadata is damaged: {error}")))?;
+    Ok(Response::from_parts(message, metadata, Extensions::new()))
+}

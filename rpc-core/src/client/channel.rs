@@ -1,0 +1,180 @@
+use std::any::Any;
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::builder::{ChannelBuilder, ChannelOptions};
+use super::lane::{Lane, LaneState};
+use crate::cm::Target;
+use crate::engine::local;
+use crate::mem::{PayloadMut, Share, Use};
+use crate::{Runtime, Status};
+
+/// A client's way to a server: a cheap clone, usable from any executor, from a plain thread
+/// ([`block_on`](crate::block_on)) and from a core's own tasks.
+///
+/// It keeps one connection for each core of its runtime and server. Calls made on a core use that
+/// core's connection without a hop; other threads spread over the cores. A connection that was lost
+/// is made again by the next call.
+#[derive(Clone)]
+pub struct Channel {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) runtime: Runtime,
+    pub(super) lanes: Vec<Arc<Lane>>,
+    pub(super) options: ChannelOptions,
+    shown: String,
+    path: (&'static str, &'static str),
+    /// What ends with the channel: its server, if that is in this process.
+    _keeps: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// What a channel's connections are doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChannelState {
+    /// No connection has been asked for yet.
+    Idle,
+    /// Being connected.
+    Connecting,
+    /// At least one connection can be used now.
+    Ready,
+    /// The last attempt failed, or the connections were lost; the next call tries again.
+    Failed,
+}
+
+impl Channel {
+    /// Connects to `scheme://host:port` on the process's shared runtime.
+    ///
+    /// # Errors
+    /// INVALID_ARGUMENT for an address that cannot be understood; UNAVAILABLE with its cause when
+    /// nothing answers there, the name does not resolve, or the versions do not fit.
+    pub async fn connect(address: &str) -> Result<Self, Status> {
+        Self::builder(address).connect().await
+    }
+
+    /// Begins a channel with settings of its own.
+    pub fn builder(address: &str) -> ChannelBuilder {
+        ChannelBuilder::new(address)
+    }
+
+    pub(super) fn new(
+        runtime: Runtime,
+        target: Target,
+        shown: String,
+        path: (&'static str, &'static str),
+        options: ChannelOptions,
+        keeps: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
+        let lanes = (0..runtime.cores())
+            .flat_map(|core| std::iter::repeat_n(core, options.connections_per_core))
+            .map(|core| Lane::new(&runtime, core, target.clone(), options.connect_timeout))
+            .collect();
+        Self { inner: Arc::new(Inner { runtime, lanes, options, shown, path, _keeps: keeps }) }
+    }
+
+    /// A channel to a server of this process; `keeps` is dropped with it.
+    pub(crate) async fn in_process(
+        runtime: Runtime,
+        server: u64,
+        keeps: Box<dyn Any + Send + Sync>,
+    ) -> Result<Self, Status> {
+        let channel = Self::new(
+            runtime,
+            Target::InProcess { server },
+            "in-process".to_owned(),
+            ("soft", "client and server are in one process"),
+            ChannelOptions::default(),
+            Some(keeps),
+        );
+        channel.connect_all().await?;
+        Ok(channel)
+    }
+
+    /// Waits for every core's connection.
+    pub(super) async fn connect_all(&self) -> Result<(), Status> {
+        for lane in &self.inner.lanes {
+            lane.connection(&self.inner.runtime).await?;
+        }
+        Ok(())
+    }
+
+    /// What the channel's connections are doing.
+    pub fn state(&self) -> ChannelState {
+        let states: Vec<LaneState> = self.inner.lanes.iter().map(|lane| lane.state()).collect();
+        if states.contains(&LaneState::Ready) {
+            ChannelState::Ready
+        } else if states.contains(&LaneState::Connecting) {
+            ChannelState::Connecting
+        } else if states.contains(&LaneState::Failed) {
+            ChannelState::Failed
+        } else {
+            ChannelState::Idle
+        }
+    }
+
+    /// Which kind of device carries the calls, and why it was chosen.
+    pub fn path(&self) -> String {
+        format!("{}: {}", self.inner.path.0, self.inner.path.1)
+    }
+
+    /// A buffer of `len` bytes in payload memory. Filled and frozen into a `bytes` field, it is
+    /// advertised to the peer as it lies, without a copy.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED when the outbound share of the memory budget is used up, or could never
+    /// hold so much.
+    pub fn alloc(&self, len: usize) -> Result<PayloadMut, Status> {
+        self.inner.runtime.pool().alloc(Share::Outbound, Use::Request, len).map_err(|error| {
+            Status::resource_exhausted(error.to_string())
+                .with_execution(crate::Execution::NotExecuted)
+                .with_source(error)
+        })
+    }
+
+    /// The lane for a call made here: this core's own, or one that this thread keeps to.
+    pub(super) fn lane(&self) -> &Arc<Lane> {
+        let lanes = &self.inner.lanes;
+        if let Some(local) = local::current()
+            && let Some(lane) = lanes.iter().find(|lane| Arc::ptr_eq(&lane.shared, &local.shared))
+        {
+            return lane;
+        }
+        &lanes[thread_number() % lanes.len()]
+    }
+}
+
+/// A small number for each thread, in the order of their first calls.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    NUMBER.with(|number| {
+        number.get().unwrap_or_else(|| {
+            let new = NEXT.fetch_add(1, Ordering::Relaxed);
+            number.set(Some(new));
+            new
+        })
+    })
+}
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("to", &self.inner.shown)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for lane in &self.lanes {
+            lane.close();
+        }
+    }
+}

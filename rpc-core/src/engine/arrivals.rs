@@ -1,0 +1,286 @@
+//! Calls that arrive: found, begun in place, answered.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::connection::Waiting;
+use super::drive::Turn;
+use super::engine::Engine;
+use super::executor;
+use super::local;
+use super::outbound::{encode_metadata, has_pieces};
+use super::status;
+use super::submission::{
+    Answer, ConnectionKey, HandlerEnd, HandlerFuture, IncomingCall, Method, ReceivedBody,
+};
+use crate::protocol::{CallId, OutAnswer};
+use crate::verbs::Device;
+use crate::{Code, Status, Time};
+
+/// A call that a peer made, its payloads READ.
+pub(super) struct Arrived {
+    pub(super) connection: ConnectionKey,
+    pub(super) call: CallId,
+    pub(super) method: u32,
+    pub(super) name: Option<Box<str>>,
+    pub(super) deadline: Option<Time>,
+    pub(super) metadata: Bytes,
+    pub(super) body: ReceivedBody,
+}
+
+/// An answer's lease outlives the call that it answers: the peer needs time to READ it. This long
+/// where the call has no deadline.
+const ANSWER_LEASE: Duration = Duration::from_secs(30);
+
+impl<D: Device> Engine<D> {
+    /// Begins the calls that arrived in this turn.
+    pub(super) fn begin_arrived(&mut self, turn: &Turn<'_>) -> usize {
+        if self.arrived.is_empty() {
+            return 0;
+        }
+        let arrived = std::mem::take(&mut self.arrived);
+        let count = arrived.len();
+        let mut started = turn.clock.now();
+        for call in arrived {
+            let method = self.begin(turn, call);
+            let ended = turn.clock.now();
+            turn.report_stall(method, ended.since(started));
+            started = ended;
+        }
+        count
+    }
+
+    /// A call was cancelled before its handler began, or after it ended.
+    pub(super) fn forget_arrived(&mut self, turn: &Turn<'_>, slot: u32, call: CallId) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let key = connection.key;
+        connection.protocol.end_incoming(turn.now, call);
+        connection.waiting.retain(
+            |waiting| !matches!(waiting, Waiting::Answer { call: other, .. } if *other == call),
+        );
+        self.arrived.retain(|arrived| arrived.connection != key || arrived.call != call);
+    }
+
+    /// Polls the handler once in place. Returns the method's name.
+    fn begin(&mut self, turn: &Turn<'_>, arrived: Arrived) -> &'static str {
+        let Some(connection) = self.connections.get(arrived.connection) else { return "" };
+        let slot = arrived.connection.slot;
+        let method = match resolve(connection, arrived.method, arrived.name.as_deref()) {
+            Ok(method) => method,
+            Err(message) => {
+                self.counters.errors += 1;
+                connection.protocol.refuse(
+                    turn.now,
+                    arrived.call,
+                    Code::Unimplemented as u32,
+                    &message,
+                );
+                self.mark_dirty(slot);
+                return "";
+            }
+        };
+        let Some(server) = connection.server.clone() else { return "" };
+        let incoming = IncomingCall {
+            deadline: arrived.deadline,
+            metadata: arrived.metadata,
+            body: arrived.body,
+            peer: std::sync::Arc::clone(&connection.peer),
+            message_bytes_max: connection.message_bytes_max,
+            eager_bytes: connection.eager_bytes,
+        };
+        self.counters.calls_served += 1;
+        turn.local.running.set(Some(method.path));
+        let mut handler = Guarded { future: server.dispatch.call(method, incoming) };
+        // A waker that does nothing is enough: a handler that is not ready becomes a task, and a
+        // task is polled again at once.
+        let first = Pin::new(&mut handler).poll(&mut Context::from_waker(Waker::noop()));
+        turn.local.running.set(None);
+        match first {
+            Poll::Ready(answer) => self.answer(turn, arrived.connection, arrived.call, answer),
+            Poll::Pending => {
+                self.go_on_as_task(turn, arrived.connection, arrived.call, method, handler);
+            }
+        }
+        method.path
+    }
+
+    fn go_on_as_task(
+        &mut self,
+        turn: &Turn<'_>,
+        key: ConnectionKey,
+        call: CallId,
+        method: Method,
+        handler: Guarded,
+    ) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let shared = std::sync::Arc::clone(turn.shared);
+        let ending = Ending { shared, connection: key, call, answered: false };
+        let task = executor::spawn(turn.shared, async move {
+            let mut ending = ending;
+            let mut handler = handler;
+            let answer = std::future::poll_fn(|context| {
+                let _running = Running::set(method.path);
+                Pin::new(&mut handler).poll(context)
+            })
+            .await;
+            // The handler's own state goes before its call is reported as ended.
+            drop(handler);
+            ending.report(Some(answer));
+        });
+        connection.handlers.insert(call, task);
+    }
+
+    /// A handler that had become a task has ended, or was dropped.
+    pub(super) fn end_handler(&mut self, turn: &Turn<'_>, end: HandlerEnd) {
+        let Some(connection) = self.connections.get(end.connection) else { return };
+        if let Some(task) = connection.handlers.remove(&end.call) {
+            task.detach();
+        }
+        match end.answer {
+            Some(answer) => self.answer(turn, end.connection, end.call, answer),
+            None => {
+                connection.protocol.end_incoming(turn.now, end.call);
+                self.pump(turn, end.connection.slot);
+                self.mark_dirty(end.connection.slot);
+            }
+        }
+    }
+
+    /// Hands an answer to the state machine, with its payloads advertised.
+    pub(super) fn answer(
+        &mut self,
+        turn: &Turn<'_>,
+        key: ConnectionKey,
+        call: CallId,
+        answer: Answer,
+    ) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let slot = key.slot;
+        let out = match answer {
+            Err(failed) => {
+                self.counters.errors += 1;
+                status::to_answer(&failed)
+            }
+            Ok((outbound, metadata)) => {
+                let expires = turn.now + ANSWER_LEASE;
+                if !connection.waiting.is_empty() && has_pieces(&outbound) {
+                    connection
+                        .waiting
+                        .push_back(Waiting::Answer { call, answer: Ok((outbound, metadata)) });
+                    return;
+                }
+                match self.advertise(turn, slot, outbound, expires) {
+                    Ok(body) => {
+                        OutAnswer { status: None, metadata: encode_metadata(&metadata), body }
+                    }
+                    Err(outbound) => {
+                        if let Some(connection) = self.connections.get(key) {
+                            let answer = Ok((outbound, metadata));
+                            connection.waiting.push_back(Waiting::Answer { call, answer });
+                        }
+                        return;
+                    }
+                }
+            }
+        };
+        if let Some(connection) = self.connections.get(key) {
+            connection.protocol.answer(turn.now, call, out);
+        }
+        self.pump(turn, slot);
+        self.mark_dirty(slot);
+    }
+}
+
+/// The handler of a method that a peer names, by its number on this connection.
+fn resolve<D: Device>(
+    connection: &mut super::connection::Connection<D>,
+    number: u32,
+    name: Option<&str>,
+) -> Result<Method, String> {
+    let index = number as usize;
+    if let Some(name) = name {
+        let found = connection.server.as_ref().and_then(|server| server.dispatch.resolve(name));
+        // The state machine hands numbers out densely and bounds them.
+        if connection.methods.len() <= index {
+            connection.methods.resize(index + 1, None);
+        }
+        connection.methods[index] = found;
+        return found.ok_or_else(|| {
+            format!("this server has no method '{name}'; it may be older or newer than the caller")
+        });
+    }
+    connection
+        .methods
+        .get(index)
+        .copied()
+        .flatten()
+        .ok_or_else(|| "this server does not have the method that was called".to_owned())
+}
+
+/// A handler whose panic is an answer: one bad request must not take the core down.
+struct Guarded {
+    future: HandlerFuture,
+}
+
+impl Future for Guarded {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let future = &mut self.future;
+        std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)))
+            .unwrap_or_else(|_| Poll::Ready(Err(Status::internal("the method's handler panicked"))))
+    }
+}
+
+/// Reports the end of a handler that is a task, also when its future is dropped.
+struct Ending {
+    shared: std::sync::Arc<super::shared::CoreShared>,
+    connection: ConnectionKey,
+    call: CallId,
+    answered: bool,
+}
+
+impl Ending {
+    fn report(&mut self, answer: Option<Answer>) {
+        self.answered = true;
+        let end = HandlerEnd { connection: self.connection, call: self.call, answer };
+        // A task is polled and dropped on its core alone, so the core is the current one; after the
+        // core's end there is nobody left to tell.
+        local::with_current(&self.shared, |local| local.ended.borrow_mut().push_back(end));
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.report(None);
+        }
+    }
+}
+
+/// Names the method at work on this core while it is polled.
+struct Running(Option<Rc<local::Local>>);
+
+impl Running {
+    fn set(path: &'static str) -> Self {
+        let local = local::current();
+        if let Some(local) = &local {
+            local.running.set(Some(path));
+        }
+        Self(local)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(local) = &self.0 {
+            local.running.set(None);
+        }
+    }
+}

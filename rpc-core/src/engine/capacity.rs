@@ -1,0 +1,182 @@
+//! The size of every queue and pool of an engine: each a sum with a reason for each term.
+//!
+//! `docs/capacity.md` explains them to people; [`Capacity::for_limits`] is where they are decided.
+
+use std::time::Duration;
+
+use crate::verbs::Limits;
+
+/// Calls that may wait in one core's mailbox. A full mailbox is waited out by the submitter; this
+/// many fill some milliseconds of a busy core.
+pub(crate) const SUBMISSIONS_MAX: usize = 4096;
+
+/// Completions handled in one turn: enough to amortise a turn, few enough to bound it.
+pub(crate) const COMPLETIONS_PER_TURN: usize = 64;
+/// Submissions taken in one turn, for the same reason.
+pub(crate) const SUBMISSIONS_PER_TURN: usize = 64;
+/// Tasks run in one turn, for the same reason.
+pub(crate) const TASKS_PER_TURN: usize = 32;
+/// Time that the tasks of one turn may take before the device is looked at again.
+pub(crate) const TASKS_PER_TURN_TIME: Duration = Duration::from_micros(50);
+
+/// Bytes of an eager buffer: a page of 8 KiB, the headers of its SEND and frame, a key and
+/// metadata of usual size beside it.
+pub(crate) const EAGER_BYTES: u32 = 9216;
+/// Eager buffers mapped and registered at a time: half a MiB and a little more.
+pub(crate) const EAGER_CHUNK_SLOTS: u32 = 64;
+/// Bytes of a frame's own fields beside metadata and message, at most: SEND header (32), frame
+/// header (16), request fields with method name (64 + 255), padding (8).
+pub(crate) const EAGER_OVERHEAD_BYTES: u32 = 32 + 16 + 64 + 256 + 8;
+
+/// Connections of one core at most.
+const CONNECTIONS_MAX: u32 = 1024;
+/// Receives that belong to a connection for its life: one ordinary credit, one credit-only slot.
+pub(crate) const RECEIVES_GUARANTEED: u32 = 2;
+/// Receives lent to one connection at most, beside its guaranteed ones.
+pub(crate) const RECEIVES_LENT_MAX: u32 = 62;
+/// Receives lent at a time: half of what a busy peer needs to keep one turn's flush going.
+pub(crate) const RECEIVES_LENT_STEP: u32 = 8;
+/// Receives that a core may lend to all its connections together: what 32 busy ones need.
+const RECEIVES_SURPLUS_MAX: u32 = 2048;
+
+/// Work requests on one send queue: SENDs that fill a window (16), READs at the usual depth (16),
+/// binds of one message (16), invalidations (13), three kept for control.
+const SEND_WRS: u32 = 16 + 16 + 16 + 13 + SEND_WRS_CONTROL;
+/// Send-queue slots kept for control: a credit-only SEND, an ERROR or GOAWAY, the drain marker.
+pub(crate) const SEND_WRS_CONTROL: u32 = 3;
+/// Every this many SENDs one is signaled, so at least four times per full queue.
+pub(crate) const SEND_SIGNAL_EVERY: u32 = 16;
+/// READs in flight on one connection at most, whatever the devices could do.
+pub(crate) const READS_MAX: u32 = 16;
+
+/// Windows of an engine at most: 64 ranges for each of 64 connections busy with large messages.
+pub(crate) const WINDOWS_MAX: u32 = 4096;
+
+/// Eager buffers for sending: what the send queues of 32 busy connections can hold at once.
+const SEND_SLOTS_MAX: u32 = 32 * SEND_WRS;
+
+/// Calls of one connection in progress at most, each way.
+pub(crate) const CALLS_MAX: u32 = 4096;
+/// Leases of one connection at most.
+pub(crate) const LEASES_MAX: u32 = 256;
+/// Methods that one connection may intern.
+pub(crate) const METHODS_MAX: u32 = 4096;
+
+/// The sizes of one engine on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Capacity {
+    pub(crate) connections_max: u32,
+    pub(crate) send_wrs: u32,
+    pub(crate) srq_wrs: u32,
+    pub(crate) cqe: u32,
+    pub(crate) surplus_max: u32,
+    pub(crate) slots_max: u32,
+}
+
+/// A device too small for even one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the device is too small: its completion queues hold {cqe_max} entries and its shared receive \
+     queues {srq_wr_max}, and one connection needs {cqe_needed} and {srq_needed}"
+)]
+pub(crate) struct TooSmall {
+    cqe_max: u32,
+    srq_wr_max: u32,
+    cqe_needed: u32,
+    srq_needed: u32,
+}
+
+impl Capacity {
+    /// The largest engine that the device's limits allow, up to this crate's own.
+    ///
+    /// The CQ holds every request that can be outstanding on it, so it cannot overrun: all send
+    /// queues full, and every receive of the SRQ consumed.
+    pub(crate) fn for_limits(limits: &Limits) -> Result<Self, TooSmall> {
+        let send_wrs = SEND_WRS.min(limits.qp_wr_max);
+        let cqe_needed = send_wrs + RECEIVES_GUARANTEED;
+        let too_small = TooSmall {
+            cqe_max: limits.cqe_max,
+            srq_wr_max: limits.srq_wr_max,
+            cqe_needed,
+            srq_needed: RECEIVES_GUARANTEED,
+        };
+        if send_wrs <= 2 * SEND_WRS_CONTROL
+            || limits.cqe_max < cqe_needed
+            || limits.srq_wr_max < RECEIVES_GUARANTEED
+        {
+            return Err(too_small);
+        }
+        let connections_beside = |surplus: u32| {
+            CONNECTIONS_MAX
+                .min((limits.cqe_max - surplus) / cqe_needed)
+                .min((limits.srq_wr_max - surplus) / RECEIVES_GUARANTEED)
+        };
+        // A small device lends from an eighth of its entries, and a tiny one lends nothing.
+        let mut surplus_max =
+            RECEIVES_SURPLUS_MAX.min(limits.srq_wr_max / 2).min(limits.cqe_max / 8);
+        if connections_beside(surplus_max) == 0 {
+            surplus_max = 0;
+        }
+        let connections_max = connections_beside(surplus_max);
+        let guaranteed = connections_max * RECEIVES_GUARANTEED;
+        let srq_wrs = guaranteed + surplus_max;
+        Ok(Self {
+            connections_max,
+            send_wrs,
+            srq_wrs,
+            cqe: connections_max * send_wrs + srq_wrs,
+            surplus_max,
+            slots_max: srq_wrs + SEND_SLOTS_MAX,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn limits(cqe_max: u32, srq_wr_max: u32, qp_wr_max: u32) -> Limits {
+        Limits {
+            cqe_max,
+            srq_wr_max,
+            qp_wr_max,
+            sge_max: 1,
+            inline_bytes_max: 0,
+            max_rd_atomic: 16,
+            max_dest_rd_atomic: 16,
+            message_bytes_max: 1 << 30,
+            mtu: 4096,
+            windows: true,
+            remote_invalidate: false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_queue_can_overrun_and_no_limit_is_passed(
+            cqe in 0u32..200_000, srq in 0u32..40_000, qp in 0u32..1000,
+        ) {
+            if let Ok(capacity) = Capacity::for_limits(&limits(cqe, srq, qp)) {
+                let outstanding = capacity.connections_max * capacity.send_wrs + capacity.srq_wrs;
+                prop_assert!(capacity.cqe >= outstanding);
+                prop_assert!(capacity.cqe <= cqe);
+                prop_assert!(capacity.srq_wrs <= srq);
+                prop_assert!(capacity.send_wrs <= qp);
+                prop_assert!(capacity.connections_max >= 1);
+                prop_assert!(
+                    capacity.srq_wrs >= capacity.connections_max * RECEIVES_GUARANTEED
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_device_serves_fewer_connections_and_a_tiny_one_is_refused() {
+        let soft_roce = Capacity::for_limits(&limits(32_767, 16_384, 16_384)).unwrap();
+        assert!(soft_roce.connections_max >= 400 && soft_roce.surplus_max >= 1024, "{soft_roce:?}");
+        assert!(Capacity::for_limits(&limits(16, 16_384, 16_384)).is_err());
+        assert!(Capacity::for_limits(&limits(32_767, 1, 16_384)).is_err());
+    }
+}

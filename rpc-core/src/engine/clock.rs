@@ -1,0 +1,30 @@
+use std::time::{Duration, Instant};
+
+use crate::Time;
+
+/// A runtime's clock: it turns the system's monotonic clock into [`Time`] and back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        // A second in the past, so that no point a program may name lies before the start.
+        let now = Instant::now();
+        Self { origin: now.checked_sub(Duration::from_secs(1)).unwrap_or(now) }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.at(Instant::now())
+    }
+
+    pub(crate) fn at(&self, instant: Instant) -> Time {
+        Time::ZERO + instant.saturating_duration_since(self.origin)
+    }
+
+    /// The system's point in time; `None` if it cannot express one so far away.
+    pub(crate) fn instant(&self, time: Time) -> Option<Instant> {
+        self.origin.checked_add(time.since(Time::ZERO))
+    }
+}

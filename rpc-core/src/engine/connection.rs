@@ -1,0 +1,142 @@
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use async_task::Task;
+use slab::Slab;
+
+use super::cell::CallCell;
+use super::engine::Reservation;
+use super::executor::Joining;
+use super::send_queue::SendQueue;
+use super::submission::{
+    Answer, CallSubmission, ConnectionKey, Dispatch, Method, Observer, ReceivedBody,
+};
+use crate::cm::ControlStream;
+use crate::codec::InSegment as Part;
+use crate::mem::{ArenaId, PayloadMut, Pool};
+use crate::protocol::{self, CallId, InBody, InSegment, LeaseId, TransferId};
+use crate::verbs::{Device, Sge};
+use crate::{Peer, Time};
+
+/// One connection of an engine: the state machine, the QP, and everything that ends with them.
+pub(super) struct Connection<D: Device> {
+    pub(super) key: ConnectionKey,
+    pub(super) qp: D::Qp,
+    pub(super) protocol: protocol::Connection,
+    /// Stays open for the QP's life; its loss ends the connection.
+    pub(super) control: ControlStream,
+    pub(super) send_queue: SendQueue,
+    pub(super) peer: Arc<Peer>,
+    pub(super) message_bytes_max: u64,
+    pub(super) eager_bytes: u32,
+    /// Who serves the peer's calls; nobody on a connection that this side asked for.
+    pub(super) server: Option<ServerSide>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Calls of this side; the key is the token that the state machine gives back.
+    pub(super) calls: Slab<Arc<CallCell>>,
+    /// Handlers that became tasks. Dropping a task drops its future on this core.
+    pub(super) handlers: HashMap<CallId, Task<()>>,
+    /// What the peer's method numbers mean: filled as it names them.
+    pub(super) methods: Vec<Option<Method>>,
+    pub(super) leases: HashMap<LeaseId, Lease<D>>,
+    /// Leases to invalidate with the next flush.
+    pub(super) revoking: VecDeque<LeaseId>,
+    /// Destinations of READs that are posted or may be posted.
+    pub(super) transfers: HashMap<TransferId, Vec<PayloadMut>>,
+    /// Messages with payloads that wait for a lease.
+    pub(super) waiting: VecDeque<Waiting>,
+    /// Receives that stand in the SRQ, or are being parsed, for this connection.
+    pub(super) receives: u32,
+    pub(super) stage: Stage,
+    /// The earliest timer that is queued for it.
+    pub(super) timer: Option<Time>,
+    /// Whether it is in the engine's list of connections to flush.
+    pub(super) dirty: bool,
+    /// Whoever waits for its end: dropping this tells them.
+    pub(super) closing: Option<Arc<Joining<()>>>,
+    /// Its place in the engine, given back last.
+    pub(super) _place: Reservation<D>,
+}
+
+/// The server that accepted a connection.
+#[derive(Clone)]
+pub(crate) struct ServerSide {
+    pub(crate) server: u64,
+    pub(crate) dispatch: Arc<dyn Dispatch>,
+}
+
+/// How far its end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Calls can be made, or soon can be.
+    Open,
+    /// The QP is in ERR: its requests are being flushed. After `until` it is destroyed regardless.
+    Draining { until: Time },
+}
+
+/// An outbound message's payload: what is advertised, and through which windows.
+pub(super) struct Lease<D: Device> {
+    pub(super) ranges: Vec<Range<D>>,
+    pub(super) stage: LeaseStage,
+}
+
+/// One advertised range. The bytes stay alive until the range's window is closed.
+pub(super) struct Range<D: Device> {
+    pub(super) window: D::Mw,
+    pub(super) arena: ArenaId,
+    pub(super) sge: Sge,
+    pub(super) bytes: bytes::Bytes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseStage {
+    /// Its descriptors have not left: no window is bound.
+    Reserved,
+    /// Its windows were bound in the chain that advertised it.
+    Bound,
+    /// Its windows are being closed.
+    Revoking,
+}
+
+/// A message that waits for windows or a lease.
+pub(super) enum Waiting {
+    Call(CallSubmission),
+    Answer { call: CallId, answer: Answer },
+}
+
+impl<D: Device> Connection<D> {
+    pub(super) fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// The body of a message that arrived, with the pieces that were READ for it.
+    pub(super) fn take_body(&mut self, pool: &Pool, body: InBody) -> ReceivedBody {
+        let mut pieces: Vec<bytes::Bytes> = body
+            .transfer
+            .and_then(|transfer| self.transfers.remove(&transfer))
+            .unwrap_or_default()
+            .into_iter()
+            .map(|piece| pool.deliver(piece))
+            .collect();
+        if body.segments.is_empty() {
+            return ReceivedBody { segments: vec![Part::Inline(body.inline)] };
+        }
+        let mut inline = body.inline;
+        let mut segments = Vec::with_capacity(body.segments.len());
+        for segment in body.segments {
+            match segment {
+                InSegment::Inline(len) => {
+                    // The state machine has checked that the lengths sum to the inline part.
+                    let len = (len as usize).min(inline.len());
+                    segments.push(Part::Inline(inline.split_to(len)));
+                }
+                InSegment::Piece(index) => {
+                    if let Some(piece) = pieces.get_mut(index as usize) {
+                        segments.push(Part::Piece(std::mem::take(piece)));
+                    }
+                }
+            }
+        }
+        ReceivedBody { segments }
+    }
+}

@@ -1,0 +1,356 @@
+use std::future::Future;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::capacity::{SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
+use super::clock::Clock;
+use super::drive::{Drive, Turn};
+use super::engine::Engine;
+use super::executor::Joining;
+use super::local::Local;
+use super::shared::CoreShared;
+use super::sleep::Ready;
+use super::submission::{ConnectionKey, Submission};
+use crate::Time;
+use crate::verbs::Device;
+
+/// Idle turns look at control sockets this often even while the core spins.
+const SOCKETS_EVERY: Duration = Duration::from_millis(1);
+/// Counters that other threads may read are copied this often, and before the core sleeps.
+const PUBLISH_EVERY: Duration = Duration::from_millis(1);
+/// A core with calls outstanding sleeps no longer than this: a lost notification is rescued then.
+const SAFETY_SLEEP: Duration = Duration::from_millis(100);
+/// A thread's event loop: mailbox, timers, tasks, and one engine for each device in use.
+///
+/// It lives on one thread. A runtime gives each core a thread of its own, or a program turns it from
+/// its own loop.
+pub(crate) struct Core {
+    pub(crate) shared: Arc<CoreShared>,
+    pub(crate) local: Rc<Local>,
+    pub(crate) clock: Clock,
+    pub(crate) engines: Vec<Box<dyn Drive>>,
+    spin: Duration,
+    ready: Ready,
+    taken: Vec<Submission>,
+    sockets_seen: Time,
+    published: Time,
+    idle_since: Option<Time>,
+    rescued_by_timeout: bool,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Progress {
+    /// Completions, submissions and tasks handled, and requests posted.
+    pub work: usize,
+}
+
+impl Progress {
+    /// Whether there was nothing to do.
+    pub fn is_idle(self) -> bool {
+        self.work == 0
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        shared: Arc<CoreShared>,
+        clock: Clock,
+        engines: Vec<Box<dyn Drive>>,
+        spin: Duration,
+    ) -> std::io::Result<Self> {
+        for (index, engine) in engines.iter().enumerate() {
+            engine.watch(index, &shared.sleeper)?;
+        }
+        Ok(Self {
+            local: Local::new(Arc::clone(&shared)),
+            shared,
+            clock,
+            engines,
+            spin,
+            ready: Ready::new(),
+            taken: Vec::with_capacity(SUBMISSIONS_PER_TURN),
+            sockets_seen: Time::ZERO,
+            published: Time::ZERO,
+            idle_since: None,
+            rescued_by_timeout: false,
+        })
+    }
+
+    /// One turn: completions, submissions, timers, tasks, then everything there is to say goes out.
+    pub(crate) fn turn(&mut self) -> Progress {
+        let local = Rc::clone(&self.local);
+        let _current = local.enter();
+        let shared = Arc::clone(&self.shared);
+        let turn =
+            Turn { now: self.clock.now(), clock: self.clock, shared: &shared, local: &local };
+
+        let mut work = 0;
+        for engine in &mut self.engines {
+            work += engine.poll(&turn);
+        }
+        if std::mem::take(&mut self.rescued_by_timeout) && work > 0 {
+            shared.counters.lost_wakeups.fetch_add(1, Ordering::Relaxed);
+        }
+        work += self.take_submissions(&turn);
+        for engine in &mut self.engines {
+            work += engine.fire_timers(&turn);
+        }
+        work += self.run_tasks(&turn);
+        work += self.take_handler_ends(&turn);
+        for engine in &mut self.engines {
+            work += engine.flush(&turn);
+        }
+        self.publish(turn.now, PUBLISH_EVERY);
+        self.look_at_sockets(&turn);
+        self.idle_since = if work > 0 { None } else { self.idle_since.or(Some(turn.now)) };
+        Progress { work }
+    }
+
+    /// Copies the engines' counters to where other threads read them.
+    fn publish(&mut self, now: Time, every: Duration) {
+        if now.since(self.published) >= every {
+            self.published = now;
+            for engine in &self.engines {
+                engine.publish(&self.shared.counters);
+            }
+        }
+    }
+
+    fn take_submissions(&mut self, turn: &Turn<'_>) -> usize {
+        let mut work = 0;
+        while let Some(job) = self.shared.take_job() {
+            job(self);
+            work += 1;
+        }
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.extend(self.local.submissions.borrow_mut().drain(..));
+        self.shared.take_submissions(&mut taken, SUBMISSIONS_PER_TURN);
+        work += taken.len();
+        for submission in taken.drain(..) {
+            let Submission::Call(call) = submission;
+            match self.engines.get_mut(usize::from(call.connection.engine)) {
+                Some(engine) => engine.submit(turn, call),
+                None => debug_assert!(false, "a connection key names an engine that never was"),
+            }
+        }
+        self.taken = taken;
+        while let Some(cell) = self.shared.take_abandoned() {
+            work += 1;
+            if let Some(place) = cell.place()
+                && let Some(engine) = self.engines.get_mut(usize::from(place.connection.engine))
+            {
+                engine.abandon(turn, place, &cell);
+            }
+        }
+        work
+    }
+
+    /// Runs ready tasks, within the turn's budget.
+    fn run_tasks(&self, turn: &Turn<'_>) -> usize {
+        let mut first = None;
+        for done in 0..TASKS_PER_TURN {
+            let next = self.local.ready.borrow_mut().pop_front();
+            let Some(runnable) = next.or_else(|| self.shared.take_runnable()) else { return done };
+            let before = self.clock.now();
+            let first = *first.get_or_insert(before);
+            runnable.run();
+            let after = self.clock.now();
+            turn.report_stall("a task", after.since(before));
+            if after.since(first) > TASKS_PER_TURN_TIME {
+                return done + 1;
+            }
+        }
+        TASKS_PER_TURN
+    }
+
+    fn take_handler_ends(&mut self, turn: &Turn<'_>) -> usize {
+        let mut work = 0;
+        loop {
+            // Taken one by one: ending a handler may drop a future, which may end another.
+            let Some(end) = self.local.ended.borrow_mut().pop_front() else { return work };
+            work += 1;
+            if let Some(engine) = self.engines.get_mut(usize::from(end.connection.engine)) {
+                engine.handler_ended(turn, end);
+            }
+        }
+    }
+
+    fn look_at_sockets(&mut self, turn: &Turn<'_>) {
+        if turn.now.since(self.sockets_seen) < SOCKETS_EVERY {
+            return;
+        }
+        self.sockets_seen = turn.now;
+        if self.engines.iter().any(|engine| engine.has_sockets()) {
+            self.wait_for_events(Some(Duration::ZERO));
+        }
+    }
+
+    /// Waits in epoll and tells the engines which control sockets have news.
+    fn wait_for_events(&mut self, timeout: Option<Duration>) {
+        if let Err(error) = self.shared.sleeper.wait(&mut self.ready, timeout) {
+            tracing::error!(core = self.shared.index, %error, "waiting for events failed");
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let local = Rc::clone(&self.local);
+        let now = self.clock.now();
+        let turn = Turn { now, clock: self.clock, shared: &shared, local: &local };
+        for key in self.ready.sources() {
+            let (engine, source) = Turn::split_key(key);
+            if let Some(engine) = self.engines.get_mut(engine) {
+                engine.socket_ready(&turn, source);
+            }
+        }
+    }
+
+    /// When this core must turn again though nothing happens.
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        self.engines.iter().filter_map(|engine| engine.next_timer()).min()
+    }
+
+    /// A descriptor that is readable when [`turn`](Self::turn) has something to do.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.shared.sleeper.fd()
+    }
+
+    /// Arms every source of work and looks at each once more. True: nothing to do, and whatever
+    /// comes from now on makes [`fd`](Self::fd) readable.
+    pub(crate) fn prepare_to_sleep(&mut self) -> bool {
+        self.shared.sleeper.announce();
+        let mut armed = true;
+        for engine in &mut self.engines {
+            armed &= engine.arm();
+        }
+        let idle = armed && self.turn().is_idle() && !self.has_work();
+        if idle {
+            self.publish(self.clock.now(), Duration::ZERO);
+        } else {
+            self.shared.sleeper.retract();
+        }
+        idle
+    }
+
+    fn has_work(&self) -> bool {
+        self.shared.has_work() || self.local.has_work()
+    }
+
+    /// How long a sleep that begins at `now` may last: until the next timer, and while a lost
+    /// notification could keep someone waiting, not long at all.
+    pub(crate) fn next_wake(&self, now: Time) -> Option<Duration> {
+        let timer = self.next_timer().map(|at| at.since(now));
+        let outstanding = self.engines.iter().any(|engine| engine.has_outstanding());
+        timer.into_iter().chain(outstanding.then_some(SAFETY_SLEEP)).min()
+    }
+
+    /// Sleeps until there is something to do, or until the next timer. Returns at once if there is
+    /// work, or if `woken` says so once the core has announced its sleep.
+    fn sleep(&mut self, woken: impl Fn() -> bool) {
+        if !self.prepare_to_sleep() {
+            return;
+        }
+        if woken() {
+            self.shared.sleeper.retract();
+            return;
+        }
+        let timeout = self.next_wake(self.clock.now());
+        self.wait_for_events(timeout);
+        self.rescued_by_timeout = timeout == Some(SAFETY_SLEEP) && self.ready.timed_out();
+        self.idle_since = None;
+    }
+
+    /// There was nothing to do: spins on, or sleeps when that has lasted for the spinning time.
+    pub(crate) fn idle(&mut self, woken: impl Fn() -> bool) {
+        let idle_since = self.idle_since.unwrap_or(Time::ZERO);
+        if self.clock.now().since(idle_since) >= self.spin {
+            self.sleep(woken);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Runs `f` as part of this core: calls made in it take no hop.
+    pub(crate) fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _current = self.local.enter();
+        f()
+    }
+
+    /// Places a future of this thread on the core.
+    pub(crate) fn spawn_local(&self, future: impl Future<Output = ()> + 'static) {
+        self.enter(|| super::executor::spawn_local(&self.shared, future).detach());
+    }
+
+    /// Runs `f` with the engine of this index, if it is one for `D`.
+    pub(crate) fn with_engine<D: Device>(
+        &mut self,
+        index: usize,
+        f: impl FnOnce(&mut Engine<D>, &Turn<'_>),
+    ) {
+        let local = Rc::clone(&self.local);
+        let _current = local.enter();
+        let shared = Arc::clone(&self.shared);
+        let turn =
+            Turn { now: self.clock.now(), clock: self.clock, shared: &shared, local: &local };
+        let engine = self.engines.get_mut(index).and_then(|engine| engine.as_any().downcast_mut());
+        if let Some(engine) = engine {
+            f(engine, &turn);
+        }
+    }
+
+    /// Closes a connection in order: calls in progress may end first.
+    pub(crate) fn close(&mut self, key: ConnectionKey) {
+        self.with_drive(usize::from(key.engine), |engine, turn| engine.close(turn, key));
+    }
+
+    /// Closes every connection that a server accepted; `closed` is told when they are gone.
+    pub(crate) fn close_server(&mut self, server: u64, closed: Joining<()>) {
+        let closed = Arc::new(closed);
+        for index in 0..self.engines.len() {
+            let closed = Arc::clone(&closed);
+            self.with_drive(index, |engine, turn| engine.close_server(turn, server, closed));
+        }
+    }
+
+    fn with_drive(&mut self, index: usize, f: impl FnOnce(&mut dyn Drive, &Turn<'_>)) {
+        let local = Rc::clone(&self.local);
+        let _current = local.enter();
+        let shared = Arc::clone(&self.shared);
+        let turn =
+            Turn { now: self.clock.now(), clock: self.clock, shared: &shared, local: &local };
+        if let Some(engine) = self.engines.get_mut(index) {
+            f(engine.as_mut(), &turn);
+        }
+    }
+
+    /// The loop of a core that has a thread to itself.
+    pub(crate) fn run(&mut self) {
+        while !self.shared.is_stopped() {
+            if self.turn().is_idle() {
+                let shared = Arc::clone(&self.shared);
+                self.idle(|| shared.is_stopped());
+            }
+        }
+        self.shut_down();
+    }
+
+    /// Ends every connection and task, and whatever is still given to this core.
+    pub(crate) fn shut_down(&mut self) {
+        self.shared.stop();
+        let local = Rc::clone(&self.local);
+        let _current = local.enter();
+        let shared = Arc::clone(&self.shared);
+        let turn =
+            Turn { now: self.clock.now(), clock: self.clock, shared: &shared, local: &local };
+        for engine in &mut self.engines {
+            engine.shut_down(&turn);
+        }
+        // Dropping a task's runnable drops its future; waking it again would queue it for nobody.
+        self.local.ready.borrow_mut().clear();
+        while self.shared.take_runnable().is_some() {}
+        self.shared.end_pushed();
+    }
+}

@@ -1,0 +1,297 @@
+use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Waker;
+
+use super::arrivals::Arrived;
+use super::capacity::{COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS};
+use super::cell::{CallCell, CallPlace};
+use super::connection::{Connection, Stage};
+use super::drive::{Drive, Turn};
+use super::executor::Joining;
+use super::fetches::WaitingFetch;
+use super::shared::CoreCounters;
+use super::sleep::Sleeper;
+use super::slots::Slots;
+use super::submission::{CallSubmission, ConnectionKey, HandlerEnd};
+use crate::Time;
+use crate::mem::{CoreCache, EagerConfig, EagerSlab, EagerSlot, Pool, Registrar};
+use crate::verbs::{Cq, Device, SrqInit, VerbsError, Wc};
+
+/// A core's work on one device: one CQ, one SRQ, its QPs and its eager buffers.
+///
+/// Nothing here is shared or locked. The state machines decide; this turns what they say into work
+/// requests and what completes into their events.
+pub(crate) struct Engine<D: Device> {
+    pub(super) control: Arc<EngineControl<D>>,
+    pub(super) cq: D::Cq,
+    pub(super) srq: D::Srq,
+    pub(super) capacity: Capacity,
+    pub(super) slab: EagerSlab,
+    pub(super) registrar: Registrar<D>,
+    pub(super) pool: Pool,
+    pub(super) cache: CoreCache,
+    pub(super) connections: Slots<Connection<D>>,
+    pub(super) by_qp: HashMap<u32, u32>,
+    pub(super) windows: Vec<D::Mw>,
+    pub(super) windows_made: u32,
+    /// Connections with something to say.
+    pub(super) dirty: VecDeque<u32>,
+    /// Connections that could not say it for want of an eager buffer.
+    pub(super) starved: Vec<u32>,
+    /// Receives that were consumed in this turn, with the connection each belongs to.
+    pub(super) consumed: Vec<(EagerSlot, Option<u32>)>,
+    /// Receives in the SRQ that belonged to connections that have gone.
+    pub(super) receives_orphaned: u32,
+    pub(super) receives_posted: u32,
+    pub(super) receives_lent: u32,
+    /// Calls that arrived in this turn.
+    pub(super) arrived: Vec<Arrived>,
+    pub(super) fetches: VecDeque<WaitingFetch>,
+    /// Connections whose QPs are in ERR and not yet destroyed.
+    pub(super) draining: u32,
+    pub(super) async_seen: Time,
+    pub(super) timers: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Wakes this core: memory came back.
+    pub(super) waker: Waker,
+    pub(super) completions: Vec<Wc>,
+    pub(super) counters: EngineCounters,
+}
+
+/// What an engine counts for its core.
+#[derive(Default)]
+pub(super) struct EngineCounters {
+    pub(super) calls_made: u64,
+    pub(super) calls_served: u64,
+    pub(super) errors: u64,
+}
+
+/// The part of an engine that the control thread uses: it makes QPs that the engine will drive.
+pub(crate) struct EngineControl<D: Device> {
+    pub(crate) index: u16,
+    pub(crate) device: D,
+    pub(crate) pd: D::Pd,
+    pub(crate) cq: D::CqRef,
+    pub(crate) srq: D::SrqRef,
+    pub(crate) capacity: Capacity,
+    /// Connections that exist or are being made.
+    pub(crate) connections: AtomicU32,
+}
+
+impl<D: Device> EngineControl<D> {
+    /// Takes a place for a connection, if there is one: its guaranteed receives are then its own.
+    pub(crate) fn reserve(self: &Arc<Self>) -> Option<Reservation<D>> {
+        self.connections
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |have| {
+                (have < self.capacity.connections_max).then_some(have + 1)
+            })
+            .ok()
+            .map(|_| Reservation(Arc::clone(self)))
+    }
+}
+
+/// A connection's place in an engine; dropping it gives the place back.
+pub(crate) struct Reservation<D: Device>(Arc<EngineControl<D>>);
+
+impl<D: Device> Drop for Reservation<D> {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Why an engine could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EngineError {
+    #[error(transparent)]
+    TooSmall(#[from] super::capacity::TooSmall),
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    #[error(transparent)]
+    Memory(#[from] crate::mem::MemError),
+}
+
+impl<D: Device> Engine<D> {
+    pub(crate) fn new(
+        index: u16,
+        device: D,
+        pool: Pool,
+        waker: Waker,
+    ) -> Result<Self, EngineError> {
+        let limits = device.limits();
+        let capacity = Capacity::for_limits(&limits)?;
+        let pd = device.alloc_pd()?;
+        let cq = device.create_cq(capacity.cqe)?;
+        let srq = device.create_srq(&pd, SrqInit { wr_max: capacity.srq_wrs, sge_max: 1 })?;
+        let registrar = Registrar::new(device.clone(), pd.clone(), pool.clone());
+        let control = EngineControl {
+            index,
+            cq: device.cq_ref(&cq),
+            srq: device.srq_ref(&srq),
+            device,
+            pd,
+            capacity,
+            connections: AtomicU32::new(0),
+        };
+        Ok(Self {
+            control: Arc::new(control),
+            cq,
+            srq,
+            capacity,
+            slab: EagerSlab::new(EagerConfig {
+                slot_bytes: EAGER_BYTES,
+                chunk_slots: EAGER_CHUNK_SLOTS,
+                slots_max: capacity.slots_max,
+            })?,
+            registrar,
+            cache: pool.core_cache(),
+            pool,
+            connections: Slots::new(index),
+            by_qp: HashMap::new(),
+            windows: Vec::new(),
+            windows_made: 0,
+            dirty: VecDeque::new(),
+            starved: Vec::new(),
+            consumed: Vec::new(),
+            receives_orphaned: 0,
+            receives_posted: 0,
+            receives_lent: 0,
+            arrived: Vec::new(),
+            fetches: VecDeque::new(),
+            draining: 0,
+            async_seen: Time::ZERO,
+            timers: BinaryHeap::new(),
+            waker,
+            completions: vec![Wc::default(); COMPLETIONS_PER_TURN],
+            counters: EngineCounters::default(),
+        })
+    }
+
+    pub(crate) fn control(&self) -> Arc<EngineControl<D>> {
+        Arc::clone(&self.control)
+    }
+
+    /// Puts a connection into the list of those to flush.
+    pub(super) fn mark_dirty(&mut self, slot: u32) {
+        if let Some(connection) = self.connections.at(slot)
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push_back(slot);
+        }
+    }
+}
+
+/// The epoll source of the completion channel; connections' control sockets use their slots.
+const SOURCE_COMPLETIONS: u32 = u32::MAX - 1;
+
+impl<D: Device> Drive for Engine<D> {
+    fn watch(&self, index: usize, sleeper: &Sleeper) -> std::io::Result<()> {
+        debug_assert_eq!(index, usize::from(self.control.index));
+        sleeper.watch(self.cq.fd(), Turn::key(self.control.index, SOURCE_COMPLETIONS))
+    }
+
+    fn poll(&mut self, turn: &Turn<'_>) -> usize {
+        let mut work = self.poll_completions(turn);
+        self.repost_receives(turn);
+        work += self.begin_arrived(turn);
+        work += self.retry_fetches(turn);
+        work
+    }
+
+    fn submit(&mut self, turn: &Turn<'_>, call: CallSubmission) {
+        self.start_call(turn, call);
+    }
+
+    fn abandon(&mut self, turn: &Turn<'_>, place: CallPlace, cell: &Arc<CallCell>) {
+        self.cancel_call(turn, place, cell);
+    }
+
+    fn handler_ended(&mut self, turn: &Turn<'_>, end: HandlerEnd) {
+        self.end_handler(turn, end);
+    }
+
+    fn fire_timers(&mut self, turn: &Turn<'_>) -> usize {
+        self.fire_due(turn)
+    }
+
+    fn flush(&mut self, turn: &Turn<'_>) -> usize {
+        self.flush_dirty(turn)
+    }
+
+    fn publish(&self, counters: &CoreCounters) {
+        counters.calls_made.store(self.counters.calls_made, Ordering::Relaxed);
+        counters.calls_served.store(self.counters.calls_served, Ordering::Relaxed);
+        counters.errors.store(self.counters.errors, Ordering::Relaxed);
+        counters.connections.store(self.connections.len(), Ordering::Relaxed);
+        counters.receives_posted.store(self.receives_posted, Ordering::Relaxed);
+        let granted = self.connections.iter().map(|c| c.protocol.credits().granted).sum();
+        counters.credits_granted.store(granted, Ordering::Relaxed);
+        let leases = self.connections.iter().map(|c| c.leases.len() as u32).sum();
+        counters.leases.store(leases, Ordering::Relaxed);
+    }
+
+    fn next_timer(&self) -> Option<Time> {
+        let own = self.timers.peek().map(|Reverse((at, _))| *at);
+        own.into_iter().chain(self.cq.next_deadline()).chain(self.next_fetch_retry()).min()
+    }
+
+    fn arm(&mut self) -> bool {
+        if let Err(error) = self.cq.arm() {
+            tracing::error!(%error, "the completion queue could not be armed");
+            return false;
+        }
+        true
+    }
+
+    fn has_outstanding(&self) -> bool {
+        self.connections
+            .iter()
+            .any(|c| !c.calls.is_empty() || !c.send_queue.is_empty() || c.stage != Stage::Open)
+    }
+
+    fn has_sockets(&self) -> bool {
+        self.connections.len() > 0
+    }
+
+    fn socket_ready(&mut self, turn: &Turn<'_>, source: u32) {
+        if source == SOURCE_COMPLETIONS {
+            if let Err(error) = self.cq.drain_events() {
+                tracing::error!(%error, "the completion channel failed");
+            }
+            return;
+        }
+        let lost = self.connections.at(source).is_some_and(|c| c.control.is_lost());
+        if lost {
+            self.lose(turn, source, super::teardown::Loss::Control);
+        }
+    }
+
+    fn close(&mut self, turn: &Turn<'_>, key: ConnectionKey) {
+        if self.connections.get(key).is_some() {
+            self.close_in_order(turn, key.slot, "the client has closed its channel");
+        }
+    }
+
+    fn close_server(&mut self, turn: &Turn<'_>, server: u64, closed: Arc<Joining<()>>) {
+        for slot in self.connections.in_use() {
+            let Some(connection) = self.connections.at(slot) else { continue };
+            if connection.server.as_ref().is_some_and(|side| side.server == server) {
+                connection.closing = Some(Arc::clone(&closed));
+                self.close_in_order(turn, slot, "the server shuts down");
+            }
+        }
+    }
+
+    fn shut_down(&mut self, turn: &Turn<'_>) {
+        for slot in self.connections.in_use() {
+            self.lose(turn, slot, super::teardown::Loss::Shutdown);
+            self.destroy(turn, slot);
+        }
+    }
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}

@@ -1,0 +1,120 @@
+//! What the state machine of a connection asks for, done.
+
+use super::arrivals::Arrived;
+use super::cell::Reply;
+use super::drive::Turn;
+use super::engine::Engine;
+use super::status;
+use super::submission::Negotiated;
+use super::teardown::Loss;
+use crate::protocol::{CloseReason, Event};
+use crate::verbs::Device;
+use crate::{Execution, Status};
+
+/// Why a connection was closed, for its log line and for whoever asked for it.
+fn close_text(reason: CloseReason) -> String {
+    match reason {
+        CloseReason::Local { reason, drained: true } => format!("closed here: {}", reason.message),
+        CloseReason::Local { reason, drained: false } => {
+            format!("closed here with calls still in progress: {}", reason.message)
+        }
+        CloseReason::Lost(reason) => reason.message.to_string(),
+        CloseReason::ConfirmTimeout => {
+            "the peer did not confirm the connection in time; its core may be busy, or the path \
+             may drop full-sized packets"
+                .to_owned()
+        }
+        CloseReason::LeasesUnreleased => {
+            "the peer let leases expire without reading or releasing them".to_owned()
+        }
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// Takes every event that a connection has, and its next timer.
+    pub(super) fn pump(&mut self, turn: &Turn<'_>, slot: u32) {
+        while let Some(event) =
+            self.connections.at(slot).and_then(|connection| connection.protocol.poll_event())
+        {
+            self.on_event(turn, slot, event);
+        }
+        self.schedule_timer(slot);
+    }
+
+    fn on_event(&mut self, turn: &Turn<'_>, slot: u32, event: Event) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        match event {
+            Event::Confirmed => {
+                tracing::debug!(slot, "connection confirmed by both sides");
+                if let Some(observer) = &connection.observer {
+                    let negotiated = Negotiated {
+                        eager_bytes: connection.eager_bytes,
+                        message_bytes_max: connection.message_bytes_max,
+                    };
+                    observer.ready(connection.key, negotiated);
+                }
+            }
+            Event::Fetch { transfer, pieces, answer, deadline } => {
+                self.fetch(turn, slot, transfer, pieces, answer, deadline);
+            }
+            Event::Call(call) => {
+                let body = connection.take_body(&self.pool, call.body);
+                self.arrived.push(Arrived {
+                    connection: connection.key,
+                    call: call.call,
+                    method: call.method,
+                    name: call.name,
+                    deadline: call.deadline,
+                    metadata: call.metadata,
+                    body,
+                });
+            }
+            Event::Answer { token, status: answer, metadata, body } => {
+                let body = connection.take_body(&self.pool, body);
+                if let Some(cell) = connection.calls.try_remove(token as usize) {
+                    cell.complete(match answer {
+                        None => Ok(Reply { metadata, body }),
+                        Some(answer) => Err(status::from_peer(answer, &metadata)),
+                    });
+                }
+            }
+            Event::Failed { token, failure } => {
+                if let Some(cell) = connection.calls.try_remove(token as usize) {
+                    self.counters.errors += 1;
+                    cell.complete(Err(status::from_failure(failure)));
+                }
+            }
+            Event::Cancelled { call, .. } => {
+                // Dropping the task drops the handler's future; its guard then reports the end.
+                match connection.handlers.remove(&call) {
+                    Some(task) => drop(task),
+                    None => self.forget_arrived(turn, slot, call),
+                }
+            }
+            Event::Revoke { lease, expired } => {
+                if expired {
+                    self.counters.errors += 1;
+                    tracing::warn!(slot, "a lease expired: the peer has not released it in time");
+                }
+                self.revoke_lease(turn, slot, lease);
+            }
+            Event::Discard { transfer } => {
+                connection.transfers.remove(&transfer);
+                self.fetches.retain(|fetch| !fetch.is_for(slot, transfer));
+            }
+            Event::Lend { wanted } => self.lend_receives(turn, slot, wanted),
+            Event::Closed { reason } => self.lose(turn, slot, Loss::Closed(close_text(reason))),
+        }
+    }
+
+    /// Tells whoever asked for a connection that it is gone.
+    pub(super) fn tell_observer(&mut self, slot: u32, why: &str) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if let Some(observer) = connection.observer.take() {
+            observer.lost(
+                connection.key,
+                Status::unavailable(why).with_execution(Execution::NotExecuted),
+            );
+        }
+    }
+}

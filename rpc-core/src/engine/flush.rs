@@ -1,0 +1,263 @@
+//! What connections have to say, as work requests: one chain for each, one doorbell.
+
+use super::capacity::{SEND_SIGNAL_EVERY, SEND_WRS_CONTROL};
+use super::connection::{Connection, LeaseStage};
+use super::drive::Turn;
+use super::engine::Engine;
+use super::receives::take_slot;
+use super::send_queue::{Holds, SendQueue};
+use super::submission::ConnectionKey;
+use super::teardown::Loss;
+use super::wr_id::WrId;
+use crate::mem::{EagerSlab, Registrar, SlotId};
+use crate::protocol::Transmit;
+use crate::verbs::{Device, PostError, Qp, SendBatch, SendFlags, Sge, VerbsError};
+
+/// Why the flush of one connection stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    /// There is nothing more to say, or no credit to say it with.
+    Done,
+    /// The send queue is full: a completion goes on.
+    QueueFull,
+    /// There is no eager buffer: any connection's completion goes on.
+    NoBuffer,
+}
+
+impl<D: Device> Engine<D> {
+    /// Flushes every connection that has something to say. Returns how many requests were posted.
+    pub(super) fn flush_dirty(&mut self, turn: &Turn<'_>) -> usize {
+        let mut work = 0;
+        for _ in 0..self.dirty.len() {
+            let Some(slot) = self.dirty.pop_front() else { break };
+            let Some(connection) = self.connections.at(slot) else { continue };
+            connection.dirty = false;
+            if connection.is_open() {
+                work += self.flush_connection(turn, slot);
+            } else {
+                self.destroy_if_drained(turn, slot);
+            }
+        }
+        work
+    }
+
+    fn flush_connection(&mut self, turn: &Turn<'_>, slot: u32) -> usize {
+        let Some(connection) = self.connections.at(slot) else { return 0 };
+        let before = connection.send_queue.free();
+        let mut chain = Chain::new(connection, &mut self.slab, &mut self.registrar);
+        let built = chain.build(turn);
+        let posted = chain.post();
+        match (built, posted) {
+            (Ok(Stopped::NoBuffer), Ok(())) => self.starved.push(slot),
+            (Ok(_), Ok(())) => {}
+            (Err(error), _) => self.lose(turn, slot, Loss::Device(error.to_string())),
+            (_, Err(error)) => {
+                self.take_refused(slot, before, error.posted);
+                self.lose(turn, slot, Loss::Device(error.to_string()));
+            }
+        }
+        self.schedule_timer(slot);
+        self.connections.at(slot).map_or(0, |c| (before - c.send_queue.free().min(before)) as usize)
+    }
+
+    /// Takes what the device refused out of the books again.
+    fn take_refused(&mut self, slot: u32, free_before: u32, posted: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        while free_before - connection.send_queue.free().min(free_before) > posted {
+            match connection.send_queue.pop_refused() {
+                Some(Holds::Send(id)) => {
+                    if let Some(buffer) = self.slab.reclaim(id) {
+                        self.slab.free(buffer);
+                    }
+                }
+                Some(_) => {}
+                None => return,
+            }
+        }
+    }
+}
+
+/// One connection's chain being built.
+struct Chain<'a, D: Device> {
+    key: ConnectionKey,
+    batch: <D::Qp as Qp>::Batch<'a>,
+    books: &'a mut SendQueue,
+    slab: &'a mut EagerSlab,
+    registrar: &'a mut Registrar<D>,
+    protocol: &'a mut crate::protocol::Connection,
+    leases:
+        &'a mut std::collections::HashMap<crate::protocol::LeaseId, super::connection::Lease<D>>,
+    revoking: &'a mut std::collections::VecDeque<crate::protocol::LeaseId>,
+    transfers:
+        &'a std::collections::HashMap<crate::protocol::TransferId, Vec<crate::mem::PayloadMut>>,
+    eager_bytes: usize,
+    /// The last SEND: whether it is signaled depends on what follows.
+    held: Option<(SlotId, Sge)>,
+}
+
+impl<'a, D: Device> Chain<'a, D> {
+    fn new(
+        connection: &'a mut Connection<D>,
+        slab: &'a mut EagerSlab,
+        registrar: &'a mut Registrar<D>,
+    ) -> Self {
+        Self {
+            key: connection.key,
+            batch: connection.qp.batch(),
+            books: &mut connection.send_queue,
+            slab,
+            registrar,
+            protocol: &mut connection.protocol,
+            leases: &mut connection.leases,
+            revoking: &mut connection.revoking,
+            transfers: &connection.transfers,
+            eager_bytes: connection.eager_bytes as usize,
+            held: None,
+        }
+    }
+
+    fn build(&mut self, turn: &Turn<'_>) -> Result<Stopped, VerbsError> {
+        self.invalidations()?;
+        let stopped = self.sends(turn)?;
+        let more = stopped == Stopped::Done && self.protocol.wants_transmit();
+        self.release_held(stopped != Stopped::Done || !more)?;
+        self.reads()?;
+        Ok(stopped)
+    }
+
+    fn post(self) -> Result<(), PostError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.batch.post()
+    }
+
+    fn wr_id(&self, sequence: u32) -> u64 {
+        let (slot, generation) = (self.key.slot as u16, self.key.generation as u16);
+        WrId::SendQueue { slot, generation, sequence }.encode()
+    }
+
+    /// Slots for ordinary requests: those kept for control are not among them.
+    fn room(&self) -> u32 {
+        self.books.free().saturating_sub(SEND_WRS_CONTROL + u32::from(self.held.is_some()))
+    }
+
+    /// Closes the windows of leases that were released or have expired. The last is signaled.
+    fn invalidations(&mut self) -> Result<(), VerbsError> {
+        while let Some(&id) = self.revoking.front() {
+            let Some(lease) = self.leases.get(&id) else {
+                self.revoking.pop_front();
+                continue;
+            };
+            let count = lease.ranges.len() as u32;
+            if self.room() < count {
+                return Ok(());
+            }
+            self.revoking.pop_front();
+            let end_of_batch = self.revoking.is_empty()
+                || self.revoking.front().is_some_and(|next| {
+                    let next = self.leases.get(next).map_or(0, |lease| lease.ranges.len() as u32);
+                    self.room() - count < next
+                });
+            for index in 0..lease.ranges.len() {
+                let last = index + 1 == lease.ranges.len();
+                let rkey = crate::verbs::Mw::rkey(&lease.ranges[index].window);
+                let sequence = self.books.push(Holds::Invalidate { lease: id, last });
+                let flags =
+                    if last && end_of_batch { SendFlags::SIGNALED } else { SendFlags::NONE };
+                let wr_id = self.wr_id(sequence);
+                self.batch.local_inv(wr_id, rkey, flags)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// SENDs as long as there is something to say, a credit, a slot and a buffer.
+    fn sends(&mut self, turn: &Turn<'_>) -> Result<Stopped, VerbsError> {
+        while self.protocol.wants_transmit() {
+            let room = self.room();
+            if room == 0 {
+                return Ok(Stopped::QueueFull);
+            }
+            let Some(mut buffer) = take_slot(self.slab) else { return Ok(Stopped::NoBuffer) };
+            let space = &mut self.slab.bytes_mut(&mut buffer)[..self.eager_bytes];
+            let Some(transmit) = self.protocol.poll_transmit(turn.now, space, room - 1) else {
+                self.slab.free(buffer);
+                return Ok(Stopped::Done);
+            };
+            self.release_held(false)?;
+            self.binds(&transmit)?;
+            let chunk = self.slab.chunk(&buffer);
+            let lkey = self.registrar.eager_lkey(self.slab, chunk)?;
+            self.held = Some(self.slab.lend(buffer, transmit.len as u32, lkey));
+        }
+        Ok(Stopped::Done)
+    }
+
+    /// Opens the windows of the leases that the next SEND advertises, before it in the chain.
+    fn binds(&mut self, transmit: &Transmit) -> Result<(), VerbsError> {
+        for id in &transmit.leases {
+            let Some(lease) = self.leases.get_mut(id) else { continue };
+            lease.stage = LeaseStage::Bound;
+            for range in &mut lease.ranges {
+                let sequence = self.books.push(Holds::Bind);
+                let wr_id = WrId::SendQueue {
+                    slot: self.key.slot as u16,
+                    generation: self.key.generation as u16,
+                    sequence,
+                };
+                let region = self.registrar.mr(range.arena)?;
+                self.batch.bind(
+                    wr_id.encode(),
+                    &mut range.window,
+                    region,
+                    range.sge,
+                    SendFlags::NONE,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the SEND that was held back. It is signaled if it is the last of a flush that leaves
+    /// nothing queued, or if enough before it were not.
+    fn release_held(&mut self, last: bool) -> Result<(), VerbsError> {
+        let Some((slot, sge)) = self.held.take() else { return Ok(()) };
+        let signaled = self.books.signal_due(SEND_SIGNAL_EVERY) || last;
+        if signaled {
+            self.books.signaled();
+        }
+        let sequence = self.books.push(Holds::Send(slot));
+        let flags = if signaled { SendFlags::SIGNALED } else { SendFlags::NONE };
+        let wr_id = self.wr_id(sequence);
+        // The peer's core may sleep: a SEND is what it waits for.
+        self.batch.send(wr_id, &[sge], flags.and(SendFlags::SOLICITED))
+    }
+
+    /// READs, as many as both devices' depths allow: the hardware never has to queue one.
+    fn reads(&mut self) -> Result<(), VerbsError> {
+        while self.room() > 0 {
+            let Some(read) = self.protocol.poll_read() else { return Ok(()) };
+            let destination = self
+                .transfers
+                .get(&read.transfer)
+                .and_then(|pieces| pieces.get(read.piece as usize))
+                .ok_or(VerbsError::State {
+                    operation: "RDMA READ",
+                    why: "its transfer has no destination",
+                })?;
+            let lkey = self.registrar.lkey(destination.arena())?;
+            let sge = destination.sge(read.offset, read.len, lkey).ok_or(VerbsError::State {
+                operation: "RDMA READ",
+                why: "it would go beyond its destination",
+            })?;
+            let remote =
+                crate::verbs::RemoteRange { addr: read.addr, rkey: crate::verbs::Rkey(read.rkey) };
+            let sequence = self.books.push(Holds::Read(read.id));
+            let wr_id = self.wr_id(sequence);
+            // Each is signaled: its completion lets the next chunk go.
+            self.batch.read(wr_id, &[sge], remote, SendFlags::SIGNALED)?;
+        }
+        Ok(())
+    }
+}

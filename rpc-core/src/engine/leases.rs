@@ -1,0 +1,121 @@
+//! Outbound payloads: each range is advertised through a window of its own.
+
+use super::capacity::WINDOWS_MAX;
+use super::connection::{Lease, LeaseStage, Range};
+use super::drive::Turn;
+use super::engine::Engine;
+use super::outbound::has_pieces;
+use crate::Time;
+use crate::codec::{OutSegment, Outbound};
+use crate::protocol::{LeaseId, OutBody};
+use crate::verbs::{Device, Mw};
+use crate::wire;
+
+impl<D: Device> Engine<D> {
+    /// Prepares a message to be sent: its large pieces get windows and a lease.
+    ///
+    /// Gives the message back when windows or the connection's leases are used up: it must wait.
+    pub(super) fn advertise(
+        &mut self,
+        turn: &Turn<'_>,
+        slot: u32,
+        outbound: Outbound,
+        expires: Time,
+    ) -> Result<OutBody, Outbound> {
+        if !has_pieces(&outbound) {
+            let inline = outbound.inline;
+            return Ok(OutBody { inline, segments: Vec::new(), lease: None });
+        }
+        let Some(mut ranges) = self.windows_for(&outbound) else { return Err(outbound) };
+        let bytes = ranges.iter().map(|range| u64::from(range.sge.len())).sum();
+        let Some(connection) = self.connections.at(slot) else { return Err(outbound) };
+        let count = ranges.len() as u8;
+        let Ok(lease) = connection.protocol.reserve_lease(turn.now, count, bytes, expires) else {
+            self.windows.extend(ranges.drain(..).map(|range| range.window));
+            return Err(outbound);
+        };
+        let mut descriptors = ranges.iter().map(|range| {
+            wire::Segment::Payload(wire::PayloadDescriptor {
+                addr: range.sge.addr(),
+                len: range.sge.len(),
+                // The key that the bind will give the window, in the chain of the SEND.
+                rkey: range.window.next_rkey().0,
+                lease: lease.as_u64(),
+            })
+        });
+        let segments = outbound
+            .segments
+            .iter()
+            .filter_map(|segment| match segment {
+                OutSegment::Inline(len) => Some(wire::Segment::Inline(*len)),
+                OutSegment::Piece(_) => descriptors.next(),
+            })
+            .collect();
+        drop(descriptors);
+        connection.leases.insert(lease, Lease { ranges, stage: LeaseStage::Reserved });
+        Ok(OutBody { inline: outbound.inline, segments, lease: Some(lease) })
+    }
+
+    /// A window for each piece of a message; `None` if there are not enough now.
+    fn windows_for(&mut self, outbound: &Outbound) -> Option<Vec<Range<D>>> {
+        let mut ranges = Vec::new();
+        for segment in &outbound.segments {
+            let OutSegment::Piece(bytes) = segment else { continue };
+            let placement = self.pool.locate(bytes);
+            let registered = placement.and_then(|placement| {
+                Some((placement, self.registrar.lkey(placement.arena).ok()?))
+            });
+            let window = registered.as_ref().and_then(|_| self.take_window());
+            let (Some((placement, lkey)), Some(window)) = (registered, window) else {
+                self.windows.extend(ranges.drain(..).map(|range: Range<D>| range.window));
+                return None;
+            };
+            let Some(sge) = placement.sge(0, placement.len, lkey) else { continue };
+            ranges.push(Range { window, arena: placement.arena, sge, bytes: bytes.clone() });
+        }
+        Some(ranges)
+    }
+
+    fn take_window(&mut self) -> Option<D::Mw> {
+        if let Some(window) = self.windows.pop() {
+            return Some(window);
+        }
+        if self.windows_made >= WINDOWS_MAX {
+            return None;
+        }
+        match self.control.device.alloc_mw(&self.control.pd) {
+            Ok(window) => {
+                self.windows_made += 1;
+                Some(window)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no further memory window can be allocated");
+                None
+            }
+        }
+    }
+
+    /// A lease ends: its windows are closed with the next flush, if they were ever bound.
+    pub(super) fn revoke_lease(&mut self, turn: &Turn<'_>, slot: u32, id: LeaseId) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let Some(lease) = connection.leases.get_mut(&id) else { return };
+        match lease.stage {
+            LeaseStage::Reserved => self.lease_revoked(turn, slot, id),
+            LeaseStage::Bound => {
+                lease.stage = LeaseStage::Revoking;
+                connection.revoking.push_back(id);
+                self.mark_dirty(slot);
+            }
+            LeaseStage::Revoking => {}
+        }
+    }
+
+    /// Nobody can read the lease's ranges any more: its memory and windows are free.
+    pub(super) fn lease_revoked(&mut self, turn: &Turn<'_>, slot: u32, id: LeaseId) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let Some(lease) = connection.leases.remove(&id) else { return };
+        connection.protocol.on_lease_revoked(id);
+        self.windows.extend(lease.ranges.into_iter().map(|range| range.window));
+        self.retry_waiting(turn, slot);
+    }
+}

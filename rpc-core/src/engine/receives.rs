@@ -1,0 +1,127 @@
+//! Receives: each connection owns some of those that stand in the SRQ, and only those are granted.
+
+use super::capacity::{RECEIVES_GUARANTEED, RECEIVES_LENT_MAX, RECEIVES_LENT_STEP};
+use super::drive::Turn;
+use super::engine::Engine;
+use super::wr_id::WrId;
+use crate::mem::{EagerSlab, EagerSlot};
+use crate::verbs::{Device, RecvBatch, Srq, VerbsError};
+
+/// A free eager buffer; the slab grows if it has none and may.
+pub(super) fn take_slot(slab: &mut EagerSlab) -> Option<EagerSlot> {
+    if let Some(slot) = slab.alloc() {
+        return Some(slot);
+    }
+    match slab.grow() {
+        Ok(Some(_)) => slab.alloc(),
+        Ok(None) => None,
+        Err(error) => {
+            tracing::warn!(%error, "no further eager buffers");
+            None
+        }
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// Posts again what was consumed in this turn, in one chain, before any handler runs; then tells
+    /// each connection, which may now grant it.
+    pub(super) fn repost_receives(&mut self, turn: &Turn<'_>) {
+        if self.consumed.is_empty() {
+            return;
+        }
+        let consumed = std::mem::take(&mut self.consumed);
+        let mut buffers = Vec::with_capacity(consumed.len());
+        let mut owners = Vec::with_capacity(consumed.len());
+        for (buffer, owner) in consumed {
+            let open =
+                owner.is_some_and(|slot| self.connections.at(slot).is_some_and(|c| c.is_open()));
+            if open {
+                buffers.push(buffer);
+                owners.extend(owner);
+            } else {
+                // Its connection has gone, or is going: the receive goes with it.
+                self.slab.free(buffer);
+                match owner.and_then(|slot| self.connections.at(slot)) {
+                    Some(connection) => connection.receives = connection.receives.saturating_sub(1),
+                    None => self.receives_orphaned = self.receives_orphaned.saturating_sub(1),
+                }
+            }
+        }
+        if let Err(error) = self.post_receives(buffers) {
+            tracing::error!(%error, "receives could not be posted again; connections are closed");
+            for slot in owners {
+                self.lose(turn, slot, super::teardown::Loss::Device(error.to_string()));
+            }
+            return;
+        }
+        for slot in owners {
+            if let Some(connection) = self.connections.at(slot) {
+                connection.protocol.on_receives_posted(1);
+            }
+        }
+    }
+
+    /// Posts `buffers` as receives in one chain.
+    fn post_receives(&mut self, buffers: Vec<EagerSlot>) -> Result<(), VerbsError> {
+        let count = buffers.len() as u32;
+        if count == 0 {
+            return Ok(());
+        }
+        let mut batch = self.srq.batch();
+        for buffer in buffers {
+            let chunk = self.slab.chunk(&buffer);
+            let lkey = self.registrar.eager_lkey(&self.slab, chunk)?;
+            let len = self.slab.slot_bytes();
+            let (id, sge) = self.slab.lend(buffer, len, lkey);
+            batch.recv(WrId::Receive(id).encode(), &[sge])?;
+        }
+        batch.post().map_err(|error| VerbsError::System {
+            operation: "posting receives",
+            source: std::io::Error::from_raw_os_error(error.errno),
+        })?;
+        self.receives_posted += count;
+        Ok(())
+    }
+
+    /// Gives a connection `count` receives: first those that a gone connection left in the SRQ,
+    /// then new ones. Returns how many it got.
+    pub(super) fn give_receives(&mut self, slot: u32, count: u32) -> Result<u32, VerbsError> {
+        let adopted = count.min(self.receives_orphaned);
+        self.receives_orphaned -= adopted;
+        let mut buffers = Vec::new();
+        while (buffers.len() as u32) < count - adopted {
+            let Some(buffer) = take_slot(&mut self.slab) else { break };
+            buffers.push(buffer);
+        }
+        let given = adopted + buffers.len() as u32;
+        self.post_receives(buffers)?;
+        if let Some(connection) = self.connections.at(slot) {
+            connection.receives += given;
+            connection.protocol.on_receives_posted(given);
+        }
+        Ok(given)
+    }
+
+    /// The peer is short of credits: lends it receives, if the core has some to lend.
+    pub(super) fn lend_receives(&mut self, turn: &Turn<'_>, slot: u32, wanted: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let has = connection.receives.saturating_sub(RECEIVES_GUARANTEED);
+        let count = wanted
+            .clamp(1, RECEIVES_LENT_STEP)
+            .min(RECEIVES_LENT_MAX.saturating_sub(has))
+            .min(self.capacity.surplus_max - self.receives_lent);
+        if count == 0 {
+            return;
+        }
+        match self.give_receives(slot, count) {
+            Ok(given) => self.receives_lent += given,
+            Err(error) => self.lose(turn, slot, super::teardown::Loss::Device(error.to_string())),
+        }
+    }
+
+    /// A connection has gone: its receives stay in the SRQ for the next one.
+    pub(super) fn take_receives_back(&mut self, receives: u32) {
+        self.receives_lent -= receives.saturating_sub(RECEIVES_GUARANTEED).min(self.receives_lent);
+        self.receives_orphaned += receives;
+    }
+}

@@ -1,0 +1,141 @@
+use std::collections::VecDeque;
+
+use super::wr_id::SEQUENCE_MASK;
+use crate::mem::SlotId;
+use crate::protocol::{LeaseId, ReadId};
+
+/// The books of one connection's send queue: what is posted, in order, and what each request holds.
+///
+/// An RC send queue completes in order, so the completion of one signaled request is that of every
+/// one before it. A request's slot is free again only then: this is the second window beside
+/// credits, and it is never guessed from the peer's answers.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    depth: u32,
+    next: u32,
+    posted: VecDeque<Posted>,
+    unsignaled_sends: u32,
+}
+
+/// A request that the device may still be working on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Posted {
+    sequence: u32,
+    pub(super) holds: Holds,
+}
+
+/// What comes back when a request completes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// The eager buffer of a SEND.
+    Send(SlotId),
+    /// Nothing: the lease that a bind belongs to ends by its own rules.
+    Bind,
+    /// The destination of a READ.
+    Read(ReadId),
+    /// One window of a lease; with the last one the lease is revoked.
+    Invalidate { lease: LeaseId, last: bool },
+    /// Nothing: it marks the end of a queue in error.
+    Drain,
+}
+
+impl SendQueue {
+    pub(super) fn new(depth: u32) -> Self {
+        Self {
+            depth,
+            next: 0,
+            posted: VecDeque::with_capacity(depth as usize),
+            unsignaled_sends: 0,
+        }
+    }
+
+    /// Slots that no request holds.
+    pub(super) fn free(&self) -> u32 {
+        self.depth - self.posted.len() as u32
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
+    /// Enters a request; returns the number its `wr_id` carries.
+    pub(super) fn push(&mut self, holds: Holds) -> u32 {
+        let sequence = self.next;
+        self.next = (self.next + 1) & SEQUENCE_MASK;
+        self.posted.push_back(Posted { sequence, holds });
+        sequence
+    }
+
+    /// Whether the next SEND must be signaled because `every` would be unsignaled with it.
+    pub(super) fn signal_due(&mut self, every: u32) -> bool {
+        self.unsignaled_sends += 1;
+        self.unsignaled_sends >= every
+    }
+
+    /// A SEND was posted signaled.
+    pub(super) fn signaled(&mut self) {
+        self.unsignaled_sends = 0;
+    }
+
+    /// Takes the oldest request if it is complete because `sequence` is.
+    pub(super) fn pop_through(&mut self, sequence: u32) -> Option<Holds> {
+        let oldest = self.posted.front()?;
+        // Distance on a circle of 2^24; the queue is far shorter than half of it.
+        let behind = sequence.wrapping_sub(oldest.sequence) & SEQUENCE_MASK;
+        if behind >= self.depth {
+            return None;
+        }
+        self.posted.pop_front().map(|posted| posted.holds)
+    }
+
+    /// Takes the oldest request because the QP is destroyed.
+    pub(super) fn pop_any(&mut self) -> Option<Holds> {
+        self.posted.pop_front().map(|posted| posted.holds)
+    }
+
+    /// Takes the newest request: the device refused it.
+    pub(super) fn pop_refused(&mut self) -> Option<Holds> {
+        let posted = self.posted.pop_back()?;
+        self.next = posted.sequence;
+        Some(posted.holds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_completion_frees_all_before_it_across_the_wrap() {
+        let mut queue = SendQueue::new(8);
+        queue.next = SEQUENCE_MASK - 1;
+        let sequences: Vec<u32> = (0..4).map(|_| queue.push(Holds::Bind)).collect();
+        assert_eq!(sequences, [SEQUENCE_MASK - 1, SEQUENCE_MASK, 0, 1]);
+        assert_eq!(queue.free(), 4);
+        let mut freed = 0;
+        while queue.pop_through(sequences[2]).is_some() {
+            freed += 1;
+        }
+        assert_eq!((freed, queue.free()), (3, 7));
+    }
+
+    #[test]
+    fn a_stale_or_foreign_completion_frees_nothing() {
+        let mut queue = SendQueue::new(8);
+        let first = queue.push(Holds::Bind);
+        while queue.pop_through(first).is_some() {}
+        let second = queue.push(Holds::Drain);
+        assert_eq!(queue.pop_through(first), None);
+        assert_eq!(queue.pop_through(second + 100), None);
+        assert_eq!(queue.pop_through(second), Some(Holds::Drain));
+    }
+
+    #[test]
+    fn refused_requests_give_their_numbers_back() {
+        let mut queue = SendQueue::new(4);
+        queue.push(Holds::Bind);
+        let refused = queue.push(Holds::Drain);
+        assert_eq!(queue.pop_refused(), Some(Holds::Drain));
+        assert_eq!(queue.push(Holds::Bind), refused);
+    }
+}

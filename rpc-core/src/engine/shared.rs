@@ -1,0 +1,190 @@
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+
+use async_task::Runnable;
+use crossbeam_queue::{ArrayQueue, SegQueue};
+
+use super::Core;
+use super::capacity::SUBMISSIONS_MAX;
+use super::cell::CallCell;
+use super::local;
+use super::sleep::Sleeper;
+use super::submission::Submission;
+
+/// Work for a core from the runtime's own threads.
+pub(crate) type Job = Box<dyn FnOnce(&mut Core) + Send>;
+
+/// The part of a core that other threads see.
+///
+/// Submissions are bounded: a full mailbox is back-pressure that the submitter waits out.
+/// Everything that must not fail uses memory that came earlier: abandoned calls and runnable tasks
+/// are each queued at most once, so their queues are bounded by the calls and tasks that exist;
+/// jobs come only from the runtime itself, a bounded number for each connection and server.
+pub(crate) struct CoreShared {
+    pub(crate) index: usize,
+    pub(crate) sleeper: Sleeper,
+    pub(crate) counters: CoreCounters,
+    submissions: ArrayQueue<Submission>,
+    /// Submitters that found the mailbox full.
+    waiting: Mutex<Vec<Waker>>,
+    has_waiting: AtomicBool,
+    abandoned: SegQueue<Arc<CallCell>>,
+    runnable: SegQueue<Runnable>,
+    jobs: SegQueue<Job>,
+    stopped: AtomicBool,
+}
+
+/// What a core counts; written by the core once a turn, read by anyone.
+#[derive(Default)]
+pub(crate) struct CoreCounters {
+    pub(crate) calls_made: AtomicU64,
+    pub(crate) calls_served: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    pub(crate) stalls: AtomicU64,
+    /// Nanoseconds on the runtime's clock before which no stall is logged again.
+    pub(crate) stall_log_next: AtomicU64,
+    pub(crate) lost_wakeups: AtomicU64,
+    pub(crate) connections: AtomicU32,
+    pub(crate) receives_posted: AtomicU32,
+    pub(crate) credits_granted: AtomicU32,
+    pub(crate) leases: AtomicU32,
+}
+
+/// Waking a core makes it turn.
+impl Wake for CoreShared {
+    fn wake(self: Arc<Self>) {
+        self.sleeper.wake();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.sleeper.wake();
+    }
+}
+
+impl CoreShared {
+    pub(crate) fn new(index: usize) -> std::io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            index,
+            sleeper: Sleeper::new()?,
+            counters: CoreCounters::default(),
+            submissions: ArrayQueue::new(SUBMISSIONS_MAX),
+            waiting: Mutex::new(Vec::new()),
+            has_waiting: AtomicBool::new(false),
+            abandoned: SegQueue::new(),
+            runnable: SegQueue::new(),
+            jobs: SegQueue::new(),
+            stopped: AtomicBool::new(false),
+        }))
+    }
+
+    /// Hands a submission over; gives it back if the mailbox is full.
+    #[expect(clippy::result_large_err, reason = "the call goes back where it came from, unboxed")]
+    pub(crate) fn submit(&self, submission: Submission) -> Result<(), Submission> {
+        self.submissions.push(submission)?;
+        self.sleeper.wake();
+        self.end_if_stopped();
+        Ok(())
+    }
+
+    /// A core that has stopped takes nothing any more: whoever pushes after that ends it here.
+    fn end_if_stopped(&self) {
+        if self.stopped.load(Ordering::SeqCst) {
+            self.end_pushed();
+        }
+    }
+
+    /// Ends every call and job that waits in the mailbox of a stopped core.
+    pub(crate) fn end_pushed(&self) {
+        while let Some(submission) = self.submissions.pop() {
+            submission.fail("the runtime was shut down; the call was not sent");
+        }
+        while self.abandoned.pop().is_some() {}
+        while let Some(job) = self.jobs.pop() {
+            drop(job);
+        }
+        self.wake_waiting();
+    }
+
+    /// Wakes `waker` when the mailbox has room again.
+    pub(crate) fn wait_for_room(&self, waker: &Waker) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.iter().any(|have| have.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+        self.has_waiting.store(true, Ordering::SeqCst);
+        drop(waiting);
+        // The core may have emptied the mailbox before it could see the flag.
+        if !self.submissions.is_full() {
+            self.wake_waiting();
+        }
+    }
+
+    fn wake_waiting(&self) {
+        if self.has_waiting.swap(false, Ordering::SeqCst) {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            for waker in waiting.drain(..) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// The core's side: at most `max` submissions, then whoever waited for room.
+    pub(crate) fn take_submissions(&self, into: &mut Vec<Submission>, max: usize) {
+        for _ in 0..max {
+            let Some(submission) = self.submissions.pop() else { break };
+            into.push(submission);
+        }
+        if self.has_waiting.load(Ordering::SeqCst) {
+            self.wake_waiting();
+        }
+    }
+
+    pub(crate) fn abandon(&self, cell: Arc<CallCell>) {
+        self.abandoned.push(cell);
+        self.sleeper.wake();
+    }
+
+    pub(crate) fn take_abandoned(&self) -> Option<Arc<CallCell>> {
+        self.abandoned.pop()
+    }
+
+    /// Queues a task: on its own core without atomics, from elsewhere with one wake.
+    pub(crate) fn schedule(&self, runnable: Runnable) {
+        if let Some(runnable) = local::push_if_current(self, runnable) {
+            self.runnable.push(runnable);
+            self.sleeper.wake();
+        }
+    }
+
+    pub(crate) fn take_runnable(&self) -> Option<Runnable> {
+        self.runnable.pop()
+    }
+
+    pub(crate) fn run_on_core(&self, job: Job) {
+        self.jobs.push(job);
+        self.sleeper.wake();
+        self.end_if_stopped();
+    }
+
+    pub(crate) fn take_job(&self) -> Option<Job> {
+        self.jobs.pop()
+    }
+
+    /// Whether anything another thread gave waits to be taken.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.submissions.is_empty()
+            || !self.abandoned.is_empty()
+            || !self.runnable.is_empty()
+            || !self.jobs.is_empty()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.sleeper.wake();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+}

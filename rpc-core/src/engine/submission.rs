@@ -1,0 +1,116 @@
+//! What crosses the border between the engine and the code above it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::cell::CallCell;
+use crate::codec::{InSegment, Outbound};
+use crate::protocol::CallId;
+use crate::{Execution, Metadata, Peer, Status, Time};
+
+/// Names a connection of a core; stale after the connection has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ConnectionKey {
+    /// Which of the core's engines.
+    pub(crate) engine: u16,
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// Work that a program gives a core.
+pub(crate) enum Submission {
+    /// A call to make.
+    Call(CallSubmission),
+}
+
+impl Submission {
+    /// Ends it because nobody will take it.
+    pub(crate) fn fail(self, why: &str) {
+        let Self::Call(call) = self;
+        call.cell.complete(Err(Status::unavailable(why).with_execution(Execution::NotExecuted)));
+    }
+}
+
+/// A call, encoded, its large pieces in payload memory.
+pub(crate) struct CallSubmission {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) cell: Arc<CallCell>,
+    pub(crate) call: OutgoingCall,
+}
+
+/// The call itself.
+pub(crate) struct OutgoingCall {
+    pub(crate) method: &'static str,
+    pub(crate) deadline: Option<Time>,
+    pub(crate) metadata: Bytes,
+    pub(crate) body: Outbound,
+}
+
+/// A message as it came: parts that lay in frames, and pieces that were READ.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedBody {
+    pub(crate) segments: Vec<InSegment>,
+}
+
+/// A call that arrived, on its way to a handler.
+pub(crate) struct IncomingCall {
+    pub(crate) deadline: Option<Time>,
+    pub(crate) metadata: Bytes,
+    pub(crate) body: ReceivedBody,
+    pub(crate) peer: Arc<Peer>,
+    /// The longest answer that the peer takes.
+    pub(crate) message_bytes_max: u64,
+    /// The longest SEND that the peer takes.
+    pub(crate) eager_bytes: u32,
+}
+
+/// What a handler answers: an encoded message and metadata, or a status.
+pub(crate) type Answer = Result<(Outbound, Metadata), Status>;
+
+/// A handler at work.
+pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// A handler that was polled as a task has ended.
+pub(crate) struct HandlerEnd {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) call: CallId,
+    /// `None`: its future was dropped, by a cancelled call.
+    pub(crate) answer: Option<Answer>,
+}
+
+/// Finds the handlers of a server's methods.
+pub(crate) trait Dispatch: Send + Sync {
+    /// The method of a name on the wire.
+    fn resolve(&self, name: &str) -> Option<Method>;
+    /// Begins a call.
+    fn call(&self, method: Method, call: IncomingCall) -> HandlerFuture;
+}
+
+/// A method that was found: small, so that a connection keeps one for each name it has interned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Method {
+    pub(crate) service: u32,
+    pub(crate) index: u32,
+    /// Its name on the wire.
+    pub(crate) path: &'static str,
+}
+
+/// What both sides of a connection agreed on, as far as a caller needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Negotiated {
+    /// The longest SEND, bytes.
+    pub(crate) eager_bytes: u32,
+    /// The longest message, bytes.
+    pub(crate) message_bytes_max: u64,
+}
+
+/// Hears of a connection that this side asked for.
+pub(crate) trait Observer: Send + Sync {
+    /// Both sides have confirmed it: calls can be made.
+    fn ready(&self, connection: ConnectionKey, negotiated: Negotiated);
+    /// It is gone, or never came to be.
+    fn lost(&self, connection: ConnectionKey, why: Status);
+}

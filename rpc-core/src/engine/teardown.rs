@@ -1,0 +1,204 @@
+//! The end of a connection, in the one order that is safe.
+//!
+//! QP to ERR, then every request that was outstanding is flushed, then its windows are deallocated
+//! (a QP in error cannot invalidate them), then the QP is destroyed, and only then is any memory
+//! that the device could have touched free again.
+
+use std::time::Duration;
+
+use super::connection::{Stage, Waiting};
+use super::drive::Turn;
+use super::engine::Engine;
+use super::send_queue::Holds;
+use super::wr_id::WrId;
+use crate::protocol::{GoawayReason, LossKind, LossReason, Violation};
+use crate::verbs::{AsyncEvent, Device, Qp, SendBatch, SendFlags, WcFailure};
+use crate::{Code, Execution, Status};
+
+/// Why a connection is lost.
+#[derive(Debug)]
+pub(super) enum Loss {
+    /// A work request failed.
+    Completion(WcFailure),
+    /// The peer broke the protocol.
+    Violation(Violation),
+    /// The control connection closed: the peer's process has gone, or closed in order.
+    Control,
+    /// The state machine has finished.
+    Closed(String),
+    /// The device refused something.
+    Device(String),
+    /// This runtime stops.
+    Shutdown,
+}
+
+/// Flushes come from our own device; this bounds the wait for one that is broken.
+const DRAIN: Duration = Duration::from_secs(2);
+
+impl Loss {
+    fn text(&self) -> String {
+        match self {
+            Self::Completion(failure) => format!(
+                "the connection failed: {failure}; likely the peer's process or host has gone, or \
+                 the network between lost it"
+            ),
+            Self::Violation(violation) => {
+                format!("the peer broke the protocol and was disconnected: {violation}")
+            }
+            Self::Control => "the peer closed the connection, or its process ended".to_owned(),
+            Self::Closed(reason) => reason.clone(),
+            Self::Device(error) => format!("the local device failed: {error}"),
+            Self::Shutdown => "this runtime was shut down".to_owned(),
+        }
+    }
+
+    fn kind(&self) -> LossKind {
+        match self {
+            Self::Completion(_) | Self::Device(_) => LossKind::QueuePair,
+            Self::Violation(_) => LossKind::Violation,
+            Self::Control | Self::Closed(_) => LossKind::Control,
+            Self::Shutdown => LossKind::Shutdown,
+        }
+    }
+
+    /// Whether it is anything but an orderly end.
+    fn is_error(&self) -> bool {
+        !matches!(self, Self::Closed(_) | Self::Control | Self::Shutdown)
+    }
+}
+
+impl<D: Device> Engine<D> {
+    /// Ends a connection: every call of it ends now, its resources when the device has let go.
+    pub(super) fn lose(&mut self, turn: &Turn<'_>, slot: u32, loss: Loss) {
+        let Some(connection) = self.connections.at(slot).filter(|c| c.is_open()) else { return };
+        let text = loss.text();
+        if loss.is_error() {
+            self.counters.errors += 1;
+            tracing::warn!(slot, peer = ?connection.peer.remote_addr, "{text}");
+        } else {
+            tracing::debug!(slot, peer = ?connection.peer.remote_addr, "{text}");
+        }
+        let until = turn.now + DRAIN;
+        connection.stage = Stage::Draining { until };
+        turn.shared.sleeper.unwatch(connection.control.fd());
+        connection.control.close();
+        let reason = LossReason { kind: loss.kind(), message: text.as_str().into() };
+        connection.protocol.on_lost(turn.now, reason);
+        for waiting in std::mem::take(&mut connection.waiting) {
+            if let Waiting::Call(call) = waiting {
+                call.cell.complete(Err(
+                    Status::unavailable(&*text).with_execution(Execution::NotExecuted)
+                ));
+            }
+        }
+        if let Err(error) = connection.qp.to_err() {
+            tracing::error!(slot, %error, "the queue pair could not be moved to ERR");
+        }
+        self.post_drain_marker(slot);
+        self.tell_observer(slot, &text);
+        self.pump_lost(turn, slot);
+        self.draining += 1;
+        self.schedule_at(slot, until);
+        self.mark_dirty(slot);
+    }
+
+    /// Closes a connection: no new calls, those in progress may end, then it is taken down.
+    pub(super) fn close_in_order(&mut self, turn: &Turn<'_>, slot: u32, why: &'static str) {
+        let Some(connection) = self.connections.at(slot).filter(|c| c.is_open()) else { return };
+        let reason = GoawayReason { code: Code::Unavailable as u32, message: why.into() };
+        connection.protocol.close(turn.now, reason);
+        self.pump(turn, slot);
+        self.mark_dirty(slot);
+    }
+
+    /// The last request of the queue: its flush says that the others are done.
+    fn post_drain_marker(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if connection.send_queue.free() == 0 {
+            return; // what is in it is flushed all the same
+        }
+        let sequence = connection.send_queue.push(Holds::Drain);
+        let (slot, generation) = (connection.key.slot as u16, connection.key.generation as u16);
+        let wr_id = WrId::SendQueue { slot, generation, sequence }.encode();
+        let mut batch = connection.qp.batch();
+        let added = batch.send(wr_id, &[], SendFlags::SIGNALED);
+        if added.is_err() || batch.post().is_err() {
+            connection.send_queue.pop_refused();
+        }
+    }
+
+    /// The events of a lost connection: calls that failed, handlers to drop. Its leases end with
+    /// its QP, so a revocation needs nothing here.
+    fn pump_lost(&mut self, turn: &Turn<'_>, slot: u32) {
+        self.pump(turn, slot);
+        let Some(connection) = self.connections.at(slot) else { return };
+        connection.revoking.clear();
+        // Dropping a task wakes it once more, and that run drops its future.
+        connection.handlers.clear();
+    }
+
+    /// Destroys the connection if the device has let go of everything.
+    pub(super) fn destroy_if_drained(&mut self, turn: &Turn<'_>, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let Stage::Draining { until } = connection.stage else { return };
+        if connection.send_queue.is_empty() {
+            self.destroy(turn, slot);
+        } else if turn.now >= until {
+            tracing::error!(slot, "requests of a queue pair in ERR were not flushed in time");
+            self.destroy(turn, slot);
+        } else {
+            self.schedule_at(slot, until);
+        }
+    }
+
+    /// Windows, then the QP, then memory.
+    pub(super) fn destroy(&mut self, turn: &Turn<'_>, slot: u32) {
+        let Some(mut connection) = self.connections.remove(slot) else { return };
+        self.draining = self.draining.saturating_sub(1);
+        self.by_qp.remove(&connection.qp.num().0);
+        let mut memory = Vec::new();
+        for (_, lease) in connection.leases.drain() {
+            for range in lease.ranges {
+                self.windows_made -= 1;
+                drop(range.window);
+                memory.push(range.bytes);
+            }
+        }
+        drop(connection.qp);
+        drop(memory);
+        while let Some(holds) = connection.send_queue.pop_any() {
+            if let Holds::Send(id) = holds
+                && let Some(buffer) = self.slab.reclaim(id)
+            {
+                self.slab.free(buffer);
+            }
+        }
+        self.fetches.retain(|fetch| !fetch.is_of(connection.key));
+        self.take_receives_back(connection.receives);
+        for starved in std::mem::take(&mut self.starved) {
+            self.mark_dirty(starved);
+        }
+        tracing::debug!(slot, core = turn.shared.index, "connection destroyed");
+    }
+
+    /// Asynchronous events of the device.
+    pub(super) fn poll_async(&mut self, turn: &Turn<'_>) {
+        while let Some(event) = self.control.device.poll_async() {
+            match event {
+                AsyncEvent::QpFatal(qp)
+                | AsyncEvent::QpRequestError(qp)
+                | AsyncEvent::QpAccessError(qp) => {
+                    if let Some(slot) = self.by_qp.get(&qp.0).copied() {
+                        self.lose(turn, slot, Loss::Device(format!("{event:?}")));
+                    }
+                }
+                AsyncEvent::CqError | AsyncEvent::DeviceFatal => {
+                    for slot in self.connections.in_use() {
+                        self.lose(turn, slot, Loss::Device(format!("{event:?}")));
+                    }
+                }
+                other => tracing::debug!(event = ?other, "device event"),
+            }
+        }
+    }
+}

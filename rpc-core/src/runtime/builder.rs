@@ -1,0 +1,121 @@
+use std::time::Duration;
+
+use super::{LocalRuntime, Runtime};
+use crate::Status;
+
+/// Collects a runtime's settings.
+///
+/// Every value has a default that suits a laptop; [`Runtime::describe`] prints the effective ones.
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until build() or on_this_thread()"]
+pub struct RuntimeBuilder {
+    pub(super) cores: usize,
+    pub(super) pin: Vec<usize>,
+    pub(super) spin: Option<Duration>,
+    pub(super) budget_bytes: Option<u64>,
+    pub(super) message_bytes_max: u64,
+    pub(super) rnr_retry: u8,
+    pub(super) tcp_links: bool,
+    pub(super) name: String,
+}
+
+/// Cores of a runtime at most.
+const CORES_MAX: usize = 1024;
+
+/// Default of [`RuntimeBuilder::spin`]: about the round trip of a fast network, so that a busy peer's
+/// answer is met awake.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// Default of [`RuntimeBuilder::message_bytes_max`]: a value of 64 MiB and what describes it.
+const MESSAGE_BYTES_MAX: u64 = 65 << 20;
+
+impl RuntimeBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            cores: 1,
+            pin: Vec::new(),
+            spin: None,
+            budget_bytes: None,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            // Rides out a peer that overdraws its credits until its QP is in ERR.
+            rnr_retry: 6,
+            tcp_links: false,
+            name: String::new(),
+        }
+    }
+
+    /// Threads that serve connections, 1 to 1024. Default: 1.
+    pub fn cores(mut self, cores: usize) -> Self {
+        self.cores = cores.clamp(1, CORES_MAX);
+        self
+    }
+
+    /// Pins the cores to these CPUs, in order; cores beyond the list are left to the system.
+    pub fn pin(mut self, cpus: impl IntoIterator<Item = usize>) -> Self {
+        self.pin = cpus.into_iter().collect();
+        self
+    }
+
+    /// How long an idle core looks for work before it sleeps. Default: 20 µs; 0 where the process
+    /// may use a single CPU, since spinning there only delays the peer.
+    pub fn spin(mut self, spin: Duration) -> Self {
+        self.spin = Some(spin);
+        self
+    }
+
+    /// Payload memory of the runtime, both directions together. Default: an eighth of the host's
+    /// memory, at most 1 GiB.
+    pub fn budget_bytes(mut self, bytes: u64) -> Self {
+        self.budget_bytes = Some(bytes);
+        self
+    }
+
+    /// The longest message taken from a peer. Default: 65 MiB. The memory budget bounds it too.
+    pub fn message_bytes_max(mut self, bytes: u64) -> Self {
+        self.message_bytes_max = bytes;
+        self
+    }
+
+    /// How often the device repeats a SEND that found no receive, 0 to 7 (7: for ever). Default: 6.
+    /// Credits make it needless between honest peers; tests set 0, so that a credit that was never
+    /// backed is an error.
+    pub fn rnr_retry(mut self, retries: u8) -> Self {
+        self.rnr_retry = retries.min(7);
+        self
+    }
+
+    /// Uses TCP links even between two runtimes of one process, as between hosts. Default: no.
+    pub fn tcp_links(mut self, always: bool) -> Self {
+        self.tcp_links = always;
+        self
+    }
+
+    /// A name that peers see in the hello and people in logs, at most 64 bytes.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Starts the runtime: one thread for each core and one for control.
+    ///
+    /// # Errors
+    /// RESOURCE_EXHAUSTED or INTERNAL, with a sentence, when memory cannot be reserved, a device
+    /// cannot be opened or a thread cannot be started.
+    pub fn build(self) -> Result<Runtime, Status> {
+        Runtime::start(self)
+    }
+
+    /// Makes this thread the runtime's one core: the control thread is then the only other. For
+    /// tests, tools, blocking clients at full speed, and loops of a program's own.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn on_this_thread(self) -> Result<LocalRuntime, Status> {
+        LocalRuntime::start(self)
+    }
+
+    pub(super) fn effective_spin(&self) -> Duration {
+        let single = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
+        self.spin.unwrap_or(if single { Duration::ZERO } else { SPIN })
+    }
+}

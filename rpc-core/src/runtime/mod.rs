@@ -1,0 +1,326 @@
+//! A runtime: cores, a control thread, devices and payload memory.
+
+mod block_on;
+mod builder;
+mod host;
+mod local;
+mod stats;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Waker;
+use std::thread;
+
+pub use block_on::block_on;
+pub use builder::RuntimeBuilder;
+pub use local::LocalRuntime;
+pub use stats::{CoreStats, RuntimeStats};
+
+use crate::cm::{Control, ControlThread};
+use crate::engine::{Clock, Core, CoreShared, Engine, EngineControl, JoinHandle, ServerSide};
+use crate::mem::{Pool, PoolConfig};
+use crate::verbs::Device;
+use crate::verbs::soft::{SoftConfig, SoftDevice};
+use crate::{Status, Time};
+use host::RuntimeHost;
+
+/// Owns cores, devices and the memory budget; servers and channels live on it.
+///
+/// A cheap clone. The last clone, and the last server or channel on it, stops its threads.
+#[derive(Clone)]
+pub struct Runtime {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    host: Arc<RuntimeHost>,
+    control: Control,
+    pool: Pool,
+    clock: Clock,
+    settings: RuntimeBuilder,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+/// A core, as the rest of the runtime reaches it.
+#[derive(Clone)]
+pub(crate) struct CoreHandle {
+    pub(crate) shared: Arc<CoreShared>,
+    pub(crate) engine: Arc<EngineControl<SoftDevice>>,
+}
+
+/// What a core's thread starts with.
+struct Seed {
+    shared: Arc<CoreShared>,
+    engine: Engine<SoftDevice>,
+}
+
+/// Default of the memory budget: this part of the host's memory…
+const BUDGET_PART: u64 = 8;
+/// …but no more than this: a software device pins nothing, and copies are cheap there.
+const BUDGET_BYTES_MAX: u64 = 1 << 30;
+
+impl Runtime {
+    /// Begins a runtime.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::new()
+    }
+
+    /// The process's shared runtime, started when first asked for: one core, defaults for the rest.
+    ///
+    /// # Errors
+    /// As [`RuntimeBuilder::build`], at every call until it succeeds.
+    pub fn shared() -> Result<Self, Status> {
+        static SHARED: OnceLock<Mutex<Option<Runtime>>> = OnceLock::new();
+        let mut shared =
+            SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = &*shared {
+            return Ok(runtime.clone());
+        }
+        let runtime = Self::builder().build()?;
+        *shared = Some(runtime.clone());
+        Ok(runtime)
+    }
+
+    fn start(settings: RuntimeBuilder) -> Result<Self, Status> {
+        let (runtime, seeds) = Self::assemble(settings)?;
+        for (index, seed) in seeds.into_iter().enumerate() {
+            let thread = runtime.start_core(index, seed)?;
+            let threads = &runtime.inner.threads;
+            threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        }
+        Ok(runtime)
+    }
+
+    /// Everything but the cores' threads.
+    fn assemble(settings: RuntimeBuilder) -> Result<(Self, Vec<Seed>), Status> {
+        let budget = settings.budget_bytes.unwrap_or_else(default_budget);
+        let pool = Pool::new(PoolConfig::new(budget)).map_err(memory_error)?;
+        let clock = Clock::new();
+        let mut seeds = Vec::with_capacity(settings.cores);
+        for index in 0..settings.cores {
+            seeds.push(Seed::new(index, clock, &pool, &settings)?);
+        }
+        let cores = seeds.iter().map(Seed::handle).collect();
+        let mut boot_id = [0; 16];
+        getrandom::fill(&mut boot_id)
+            .map_err(|error| Status::internal(format!("no random numbers: {error}")))?;
+        let host = Arc::new(RuntimeHost::new(
+            cores,
+            u128::from_ne_bytes(boot_id),
+            settings.name.clone(),
+            settings.message_bytes_max,
+            settings.rnr_retry,
+        ));
+        let control = ControlThread::start(Arc::clone(&host) as _).map_err(|error| {
+            Status::resource_exhausted(format!("the control thread cannot be started: {error}"))
+        })?;
+        let inner = Inner { host, control, pool, clock, settings, threads: Mutex::default() };
+        Ok((Self { inner: Arc::new(inner) }, seeds))
+    }
+
+    fn start_core(&self, index: usize, seed: Seed) -> Result<thread::JoinHandle<()>, Status> {
+        let spin = self.inner.settings.effective_spin();
+        let clock = self.inner.clock;
+        let cpu = self.inner.settings.pin.get(index).copied();
+        thread::Builder::new()
+            .name(format!("rpc-core-{index}"))
+            .spawn(move || {
+                if let Some(cpu) = cpu {
+                    pin_to(cpu);
+                }
+                match seed.into_core(clock, spin) {
+                    Ok(mut core) => core.run(),
+                    Err(error) => tracing::error!(core = index, %error, "the core cannot start"),
+                }
+            })
+            .map_err(|error| {
+                Status::resource_exhausted(format!(
+                    "a core's thread cannot be started: {error}; check the limit on processes \
+                     (ulimit -u)"
+                ))
+            })
+    }
+
+    /// How many cores it has.
+    pub fn cores(&self) -> usize {
+        self.inner.host.cores.len()
+    }
+
+    /// Places a task on a core: `make` runs there, and its future stays there, so it need not be
+    /// `Send`. Calls made in it take no thread hop.
+    ///
+    /// # Panics
+    /// If there is no core of this number.
+    pub fn spawn_on<M, F>(&self, core: usize, make: M) -> JoinHandle<F::Output>
+    where
+        M: FnOnce() -> F + Send + 'static,
+        F: Future + 'static,
+        F::Output: Send + 'static,
+    {
+        let cores = &self.inner.host.cores;
+        assert!(core < cores.len(), "there is no core {core}; this runtime has {}", cores.len());
+        let (handle, joining) = JoinHandle::new();
+        cores[core].shared.run_on_core(Box::new(move |core| {
+            core.spawn_local(async move { joining.finish(make().await) });
+        }));
+        handle
+    }
+
+    /// What it has done so far and holds now. From any thread; cores are not disturbed.
+    pub fn stats(&self) -> RuntimeStats {
+        let cores = self.inner.host.cores.iter().map(CoreHandle::stats).collect();
+        RuntimeStats { cores, memory: self.inner.pool.usage() }
+    }
+
+    /// Every effective setting, for people.
+    pub fn describe(&self) -> String {
+        let inner = &self.inner;
+        let capacity = inner.host.cores[0].engine.capacity;
+        let limits = inner.host.cores[0].engine.device.limits();
+        format!(
+            "cores: {cores}\n\
+             pinned to CPUs: {pinned:?}\n\
+             spin before sleeping: {spin:?}\n\
+             device: software, one for each core, MTU {mtu} B\n\
+             memory budget: {budget} B\n\
+             longest message taken: {message} B\n\
+             connections per core: {connections}\n\
+             send queue: {send} requests; shared receive queue: {srq}; completion queue: {cqe}\n\
+             RNR retries: {rnr}",
+            cores = self.cores(),
+            pinned = inner.settings.pin,
+            spin = inner.settings.effective_spin(),
+            mtu = limits.mtu,
+            budget = inner.pool.budget().bytes(),
+            message = inner.host.message_bytes_max,
+            connections = capacity.connections_max,
+            send = capacity.send_wrs,
+            srq = capacity.srq_wrs,
+            cqe = capacity.cqe,
+            rnr = inner.host.rnr_retry,
+        )
+    }
+
+    pub(crate) fn control(&self) -> &Control {
+        &self.inner.control
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.inner.clock
+    }
+
+    pub(crate) fn core_handles(&self) -> &[CoreHandle] {
+        &self.inner.host.cores
+    }
+
+    pub(crate) fn add_server(&self, make: impl FnOnce(u64) -> ServerSide) -> u64 {
+        self.inner.host.add_server(make)
+    }
+
+    pub(crate) fn remove_server(&self, server: u64) {
+        self.inner.host.remove_server(server);
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("cores", &self.cores()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // First no new connections, then the cores.
+        self.control.shutdown();
+        for core in &self.host.cores {
+            core.shared.stop();
+        }
+        let own = thread::current().id();
+        for thread in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // A task of a core may hold the last handle; a thread cannot wait for itself.
+            if thread.thread().id() != own && thread.join().is_err() {
+                tracing::error!("a core's thread had panicked");
+            }
+        }
+    }
+}
+
+impl CoreHandle {
+    fn stats(&self) -> CoreStats {
+        let counters = &self.shared.counters;
+        CoreStats {
+            calls_made: counters.calls_made.load(Ordering::Relaxed),
+            calls_served: counters.calls_served.load(Ordering::Relaxed),
+            errors: counters.errors.load(Ordering::Relaxed),
+            stalls: counters.stalls.load(Ordering::Relaxed),
+            lost_wakeups: counters.lost_wakeups.load(Ordering::Relaxed),
+            connections: counters.connections.load(Ordering::Relaxed),
+            receives_posted: counters.receives_posted.load(Ordering::Relaxed),
+            credits_granted: counters.credits_granted.load(Ordering::Relaxed),
+            leases: counters.leases.load(Ordering::Relaxed),
+            device: self.engine.device.counters(),
+            usage: self.engine.device.usage(),
+        }
+    }
+}
+
+impl Seed {
+    fn new(
+        index: usize,
+        clock: Clock,
+        pool: &Pool,
+        settings: &RuntimeBuilder,
+    ) -> Result<Self, Status> {
+        let config = SoftConfig::new(Arc::new(move || -> Time { clock.now() }))
+            .name(format!("soft{index}"))
+            .mem_links(!settings.tcp_links);
+        let device = SoftDevice::open(config)
+            .map_err(|error| Status::internal(format!("no software device: {error}")))?;
+        let shared = CoreShared::new(index).map_err(|error| {
+            Status::resource_exhausted(format!(
+                "a core cannot be made: {error}; check the limit on open files (ulimit -n)"
+            ))
+        })?;
+        let waker = Waker::from(Arc::clone(&shared));
+        let engine = Engine::new(0, device, pool.clone(), waker).map_err(|error| {
+            Status::resource_exhausted(format!("a core's engine cannot be made: {error}"))
+        })?;
+        Ok(Self { shared, engine })
+    }
+
+    fn handle(&self) -> CoreHandle {
+        CoreHandle { shared: Arc::clone(&self.shared), engine: self.engine.control() }
+    }
+
+    /// The core itself, which stays on this thread.
+    fn into_core(self, clock: Clock, spin: std::time::Duration) -> std::io::Result<Core> {
+        Core::new(self.shared, clock, vec![Box::new(self.engine)], spin)
+    }
+}
+
+fn memory_error(error: crate::mem::MemError) -> Status {
+    Status::resource_exhausted(format!("payload memory cannot be reserved: {error}"))
+        .with_source(error)
+}
+
+fn default_budget() -> u64 {
+    let info = rustix::system::sysinfo();
+    let host = info.totalram.saturating_mul(u64::from(info.mem_unit));
+    (host / BUDGET_PART).clamp(1 << 20, BUDGET_BYTES_MAX)
+}
+
+fn pin_to(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    if cpu < rustix::thread::CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!(cpu, %error, "the core could not be pinned; it runs wherever the system puts it");
+    }
+}

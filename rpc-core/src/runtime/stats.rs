@@ -1,0 +1,41 @@
+use crate::mem::MemoryUsage;
+use crate::verbs::{DeviceCounters, DeviceUsage};
+
+/// What a runtime has done so far, and what it holds now.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RuntimeStats {
+    /// One entry for each core.
+    pub cores: Vec<CoreStats>,
+    /// Payload memory.
+    pub memory: MemoryUsage,
+}
+
+/// One core.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct CoreStats {
+    /// Calls that this side made.
+    pub calls_made: u64,
+    /// Calls that handlers here began.
+    pub calls_served: u64,
+    /// Calls and connections that ended in an error.
+    pub errors: u64,
+    /// Polls of a handler or task that kept the core busy for more than 10 ms.
+    pub stalls: u64,
+    /// Completions that were found by the safety timer instead of a notification; each is a bug of
+    /// the device or of this crate.
+    pub lost_wakeups: u64,
+    /// Connections alive.
+    pub connections: u32,
+    /// Receives posted.
+    pub receives_posted: u32,
+    /// Receives that peers may use now: never more than are posted.
+    pub credits_granted: u32,
+    /// Messages whose payloads peers may read now.
+    pub leases: u32,
+    /// What the core's device counted by itself.
+    pub device: DeviceCounters,
+    /// The device's own tables.
+    pub usage: DeviceUsage,
+}
