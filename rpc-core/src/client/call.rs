@@ -32,7 +32,7 @@ impl Caller for Channel {
             self.inner.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
         });
         let lane = self.lane();
-        let connection = lane.connection(&self.inner.runtime).await?;
+        let connection = lane.connection(&self.inner.runtime, deadline).await?;
         let body = self.encode(message, &parts.metadata, connection).await?;
         let call = OutgoingCall {
             method: method.path(),

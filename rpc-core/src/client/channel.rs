@@ -97,7 +97,7 @@ impl Channel {
     /// Waits for every core's connection.
     pub(super) async fn connect_all(&self) -> Result<(), Status> {
         for lane in &self.inner.lanes {
-            lane.connection(&self.inner.runtime).await?;
+            lane.connection(&self.inner.runtime, None).await?;
         }
         Ok(())
     }

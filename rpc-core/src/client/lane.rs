@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::cm::{ConnectFailure, ConnectRequest, Target};
 use crate::engine::{ConnectionKey, CoreShared, Negotiated, Observer};
-use crate::{Runtime, Status};
+use crate::{Execution, Runtime, Status};
 
 /// A channel's connection on one core: made when it is first needed, and again after it was lost.
 pub(super) struct Lane {
@@ -60,12 +60,28 @@ impl Lane {
 
     /// The connection, once there is one. Begins connecting if nobody has; a caller that finds an
     /// earlier failure makes a new attempt, and fails only with an attempt of its own time.
+    /// The wait ends at `deadline`, whoever made the attempt.
     pub(super) async fn connection(
         self: &Arc<Self>,
         runtime: &Runtime,
+        deadline: Option<Instant>,
     ) -> Result<Connection, Status> {
         let mut attempt = None;
-        std::future::poll_fn(|context| self.poll_connection(runtime, &mut attempt, context)).await
+        let mut alarm = deadline;
+        std::future::poll_fn(|context| {
+            let polled = self.poll_connection(runtime, &mut attempt, context);
+            if polled.is_pending() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Poll::Ready(Err(too_late()));
+            }
+            if polled.is_pending()
+                && let Some(deadline) = alarm.take()
+            {
+                let (at, waker) = (runtime.clock().at(deadline), context.waker().clone());
+                self.shared.run_on_core(Box::new(move |core| core.add_alarm(at, waker)));
+            }
+            polled
+        })
+        .await
     }
 
     fn poll_connection(
@@ -186,6 +202,11 @@ impl Observer for Lane {
             }
         }
     }
+}
+
+fn too_late() -> Status {
+    Status::deadline_exceeded("the deadline passed before the server was reached")
+        .with_execution(Execution::NotExecuted)
 }
 
 fn wake_all(mut state: MutexGuard<'_, State>) {

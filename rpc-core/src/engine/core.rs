@@ -3,8 +3,10 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 use std::time::Duration;
 
+use super::alarms::Alarms;
 use super::capacity::{SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
 use super::clock::Clock;
 use super::drive::{Drive, Turn};
@@ -32,6 +34,7 @@ pub(crate) struct Core {
     pub(crate) local: Rc<Local>,
     pub(crate) clock: Clock,
     pub(crate) engines: Vec<Box<dyn Drive>>,
+    alarms: Alarms,
     spin: Duration,
     ready: Ready,
     taken: Vec<Submission>,
@@ -71,6 +74,7 @@ impl Core {
             shared,
             clock,
             engines,
+            alarms: Alarms::default(),
             spin,
             ready: Ready::new(),
             taken: Vec::with_capacity(SUBMISSIONS_PER_TURN),
@@ -100,6 +104,7 @@ impl Core {
         for engine in &mut self.engines {
             work += engine.fire_timers(&turn);
         }
+        work += self.alarms.fire(turn.now);
         work += self.run_tasks(&turn);
         work += self.take_handler_ends(&turn);
         for engine in &mut self.engines {
@@ -210,7 +215,8 @@ impl Core {
 
     /// When this core must turn again though nothing happens.
     pub(crate) fn next_timer(&self) -> Option<Time> {
-        self.engines.iter().filter_map(|engine| engine.next_timer()).min()
+        let engines = self.engines.iter().filter_map(|engine| engine.next_timer());
+        engines.chain(self.alarms.next()).min()
     }
 
     /// A descriptor that is readable when [`turn`](Self::turn) has something to do.
@@ -299,6 +305,11 @@ impl Core {
         if let Some(engine) = engine {
             f(engine, &turn);
         }
+    }
+
+    /// Wakes `waker` at `at`.
+    pub(crate) fn add_alarm(&mut self, at: Time, waker: Waker) {
+        self.alarms.add(at, waker);
     }
 
     /// Closes a connection in order: calls in progress may end first.

@@ -41,7 +41,7 @@ impl<D: Device> Engine<D> {
         work
     }
 
-    fn flush_connection(&mut self, turn: &Turn<'_>, slot: u32) -> usize {
+    pub(super) fn flush_connection(&mut self, turn: &Turn<'_>, slot: u32) -> usize {
         let Some(connection) = self.connections.at(slot) else { return 0 };
         let before = connection.send_queue.free();
         let mut chain = Chain::new(connection, &mut self.slab, &mut self.registrar);

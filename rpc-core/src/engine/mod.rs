@@ -8,6 +8,7 @@
 //! Handlers are polled once in place when their call arrives; one that is not ready becomes a task
 //! of its core. Payloads never pass through the engine: it hands their buffers on.
 
+mod alarms;
 mod arrivals;
 mod calls;
 pub(crate) mod capacity;

@@ -70,6 +70,10 @@ impl Loss {
 impl<D: Device> Engine<D> {
     /// Ends a connection: every call of it ends now, its resources when the device has let go.
     pub(super) fn lose(&mut self, turn: &Turn<'_>, slot: u32, loss: Loss) {
+        if matches!(loss, Loss::Violation(_)) {
+            // The state machine has an ERROR frame for the peer, if there is a credit for it.
+            self.flush_connection(turn, slot);
+        }
         let Some(connection) = self.connections.at(slot).filter(|c| c.is_open()) else { return };
         let text = loss.text();
         if loss.is_error() {
