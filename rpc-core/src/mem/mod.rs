@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`range`](AddressRange) | one reserved address range, grown in arenas, never unmapped |
+//! | [`range`](Placement) | one reserved address range, grown in arenas, never unmapped |
 //! | [`class`](Class) | block sizes: powers of two, 4 KiB to 64 MiB |
 //! | [`budget`](Budget) | how much may be in use, in two shares |
 //! | [`pool`](Pool), [`cache`](CoreCache) | free blocks: a shared level, and some per core without a lock |

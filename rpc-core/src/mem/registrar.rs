@@ -27,8 +27,7 @@ impl<D: Device> Registrar<D> {
     /// without windows can do no better than REMOTE_READ: whoever learns such a key can read every
     /// payload of that arena, whatever message it belongs to.
     pub fn new(device: D, pd: D::Pd, pool: Pool) -> Self {
-        let remote = if device.limits().windows { Access::MW_BIND } else { Access::REMOTE_READ };
-        let payload_access = Access::LOCAL_WRITE.and(remote);
+        let payload_access = payload_access(device.limits().windows);
         Self { device, pd, pool, payload_access, arenas: Vec::new(), chunks: Vec::new() }
     }
 
@@ -69,6 +68,11 @@ impl<D: Device> Registrar<D> {
     }
 }
 
+/// What payload memory allows on a device with or without windows: see [`Registrar::new`].
+const fn payload_access(windows: bool) -> Access {
+    Access::LOCAL_WRITE.and(if windows { Access::MW_BIND } else { Access::REMOTE_READ })
+}
+
 /// The cell of `index`, in a table that grows to hold it.
 fn cell<T>(table: &mut Vec<Option<T>>, index: usize) -> &mut Option<T> {
     if table.len() <= index {
@@ -80,5 +84,51 @@ fn cell<T>(table: &mut Vec<Option<T>>, index: usize) -> &mut Option<T> {
 impl<D: Device> fmt::Debug for Registrar<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Registrar({} regions of {})", self.regions(), self.device.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Time;
+    use crate::mem::{EagerConfig, PoolConfig, Share, Use};
+    use crate::verbs::soft::{SoftConfig, SoftDevice};
+
+    #[test]
+    fn payload_memory_is_open_to_windows_only_where_there_are_windows() {
+        assert!(!payload_access(true).has(Access::REMOTE_READ));
+        assert!(payload_access(true).has(Access::MW_BIND));
+        assert!(payload_access(false).has(Access::REMOTE_READ));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "opens a device")]
+    fn memory_is_registered_once_and_when_it_is_first_used() {
+        let config = SoftConfig::new(Arc::new(|| Time::ZERO)).seed(1);
+        let device = SoftDevice::open(config).unwrap();
+        let pd = device.alloc_pd().unwrap();
+        let pool = Pool::new(PoolConfig::new(64 << 20)).unwrap();
+        let mut registrar = Registrar::new(device.clone(), pd, pool.clone());
+        assert_eq!(device.usage().mrs, 0);
+
+        let take = |len| pool.alloc(Share::Outbound, Use::Request, len).unwrap();
+        let (small, large) = (take(4096), take(8 << 20));
+        assert!(registrar.registered(small.arena()).is_none());
+        let key = registrar.lkey(small.arena()).unwrap();
+        assert_eq!(registrar.lkey(small.arena()).unwrap(), key);
+        assert_ne!(registrar.lkey(large.arena()).unwrap(), key);
+        assert_eq!((device.usage().mrs, device.usage().mr_bytes), (2, 10 << 20));
+
+        let config = EagerConfig { slot_bytes: 9216, chunk_slots: 16, slots_max: 32 };
+        let slab = EagerSlab::new(config).unwrap();
+        for chunk in slab.chunks() {
+            let key = registrar.eager_lkey(&slab, chunk).unwrap();
+            assert_eq!(registrar.eager_lkey(&slab, chunk).unwrap(), key);
+        }
+        assert_eq!((device.usage().mrs, registrar.regions()), (3, 3));
+        drop(registrar);
+        assert_eq!(device.usage().mrs, 0);
     }
 }
