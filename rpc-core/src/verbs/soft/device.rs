@@ -112,7 +112,9 @@ impl SoftDevice {
             state: Mutex::new(State::new(guid, Env::new(config, random, signals))),
             dialling: Mutex::new(()),
         });
-        registry::add(&shared);
+        if shared.mem_links {
+            registry::add(&shared);
+        }
         Ok(Self { shared })
     }
 
@@ -145,6 +147,12 @@ impl SoftDevice {
     #[cfg(any(test, feature = "test-util"))]
     pub fn break_rule(&self, rule: super::Rule) {
         self.shared.lock().core.env.rules.break_rule(rule);
+    }
+
+    /// Bytes of its own memory in which packets wait for links.
+    #[cfg(test)]
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.shared.lock().links.iter().map(|(_, link)| link.tx.copied()).sum()
     }
 
     fn pd(&self, pd: &SoftPd) -> Result<Id, VerbsError> {

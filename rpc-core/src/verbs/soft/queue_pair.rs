@@ -177,7 +177,7 @@ impl Drop for SoftQp {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         // An acknowledgement that is owed leaves before the silence.
-        state.prepare_sleep();
+        state.say_everything();
         let core = &mut state.core;
         if let Some(qp) = core.qps.remove(self.id) {
             core.by_num.remove(&qp.num.0);

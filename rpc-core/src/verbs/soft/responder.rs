@@ -210,9 +210,11 @@ impl QpInner {
     fn take_receive(&mut self, env: &mut Env, psn: Psn) -> bool {
         let Some(srq) = env.srqs.get_mut(self.parts.srq) else { return false };
         let Some((RecvWqe { wr_id, sges }, limit)) = srq.pop(env.rules) else {
-            env.counters.rnr_naks_sent += 1;
-            self.resp.rnr = Some(psn);
-            self.want(env);
+            if !env.rules.hold(Rule::Rnr, false) {
+                env.counters.rnr_naks_sent += 1;
+                self.resp.rnr = Some(psn);
+                self.want(env);
+            }
             return false;
         };
         if limit {

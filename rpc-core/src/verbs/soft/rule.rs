@@ -62,6 +62,39 @@ pub enum Rule {
     Psn,
 }
 
+impl Rule {
+    /// Every rule.
+    pub const ALL: &'static [Self] = &[
+        Self::LocalWrite,
+        Self::LocalPd,
+        Self::RemoteBounds,
+        Self::RemoteReadRight,
+        Self::RemotePd,
+        Self::QpRemoteRead,
+        Self::WindowQp,
+        Self::WindowFree,
+        Self::WindowRight,
+        Self::WindowRange,
+        Self::WindowPd,
+        Self::InvalidateBound,
+        Self::SendInvQp,
+        Self::PieceKey,
+        Self::ReadDepth,
+        Self::MaxRdAtomic,
+        Self::Fence,
+        Self::Rnr,
+        Self::RnrRetry,
+        Self::RetryExceeded,
+        Self::LocLen,
+        Self::Flush,
+        Self::ErrSilent,
+        Self::CqOverrun,
+        Self::SrqLimitOnce,
+        Self::PeerDevice,
+        Self::Psn,
+    ];
+}
+
 /// Which rules hold: all, except in a test of the tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rules {

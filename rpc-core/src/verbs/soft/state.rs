@@ -115,10 +115,15 @@ impl State {
         }
     }
 
+    /// Lets nothing wait for another packet to ride with.
+    pub(super) fn say_everything(&mut self) {
+        self.finish();
+        self.flush_acks();
+    }
+
     /// Before the owner sleeps: nothing stays unsaid, and every link can wake it.
     pub(super) fn prepare_sleep(&mut self) {
-        self.flush_acks();
-        self.finish();
+        self.say_everything();
         for id in &self.mem {
             if let Some(Link { stream: Stream::Mem(end), blocked, .. }) = self.links.get(*id) {
                 end.watch(*blocked);

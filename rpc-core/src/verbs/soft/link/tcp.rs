@@ -4,12 +4,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 
 use super::{HELLO_BYTES, Hello};
 
 /// How long dialling may take: the control thread of the dialling side is busy for so long.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long sent bytes may stay unacknowledged before the system gives the link up. Longer than a
+/// peer's core may sensibly be busy with something else; without it a link over a broken network
+/// would live for a quarter of an hour, and take new QPs down with it.
+const UNACKED_MAX: Duration = Duration::from_secs(30);
+
+/// A silent link is probed after this time, in these intervals, so often: a peer that vanished is
+/// noticed though nothing is sent.
+const PROBE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
 /// One end of a TCP link.
 pub(in crate::verbs::soft) struct TcpEnd {
@@ -22,6 +31,11 @@ impl TcpEnd {
         stream.set_nonblocking(true)?;
         // Packets are small and written whole: waiting to fill a segment would only add latency.
         stream.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, PROBE.0)?;
+        sockopt::set_tcp_keepintvl(&stream, PROBE.1)?;
+        sockopt::set_tcp_keepcnt(&stream, PROBE.2)?;
+        sockopt::set_tcp_user_timeout(&stream, UNACKED_MAX.as_millis() as u32)?;
         Ok(Self { stream })
     }
 

@@ -1,3 +1,10 @@
+mod failure;
 mod fixture;
+mod links;
+mod notify;
+mod raw;
 mod read;
+mod rules;
 mod send;
+mod state;
+mod window;

@@ -15,7 +15,7 @@ fn open(world: &mut World, len: u32) -> (Rkey, Vec<u8>) {
 }
 
 #[test]
-fn read_through_a_window_brings_the_bytes() {
+pub(super) fn read_through_a_window_brings_the_bytes() {
     for via in BOTH {
         for piece in [16 << 10, 64 << 10] {
             let mut world = World::with(via, |config| config.piece_bytes(piece));
@@ -35,7 +35,7 @@ fn read_through_a_window_brings_the_bytes() {
 }
 
 #[test]
-fn read_of_a_part_scatters() {
+pub(super) fn read_of_a_part_scatters() {
     let mut world = World::new(Via::Mem);
     let (key, data) = open(&mut world, 1000);
     let to = [world.a.sge(0, 10), world.a.sge(5000, 90)];
@@ -68,7 +68,7 @@ fn refused_for_access(world: World, from: RemoteRange, len: u32) {
 }
 
 #[test]
-fn read_by_an_unknown_key_is_refused() {
+pub(super) fn read_by_an_unknown_key_is_refused() {
     let mut world = World::new(Via::Mem);
     let (key, _) = open(&mut world, 100);
     let from = world.b.remote(0, Rkey(key.0 ^ 0x0100_0000));
@@ -76,7 +76,7 @@ fn read_by_an_unknown_key_is_refused() {
 }
 
 #[test]
-fn read_by_another_tag_of_the_windows_key_is_refused() {
+pub(super) fn read_by_another_tag_of_the_windows_key_is_refused() {
     let mut world = World::new(Via::Mem);
     let (key, _) = open(&mut world, 100);
     let from = world.b.remote(0, Rkey(key.0 ^ 1));
@@ -84,7 +84,7 @@ fn read_by_another_tag_of_the_windows_key_is_refused() {
 }
 
 #[test]
-fn read_past_the_windows_end_is_refused_before_the_first_byte() {
+pub(super) fn read_past_the_windows_end_is_refused_before_the_first_byte() {
     let mut world = World::with(Via::Mem, |config| config.piece_bytes(16));
     let (key, _) = open(&mut world, 100);
     let from = world.b.remote(1, key);
@@ -92,7 +92,7 @@ fn read_past_the_windows_end_is_refused_before_the_first_byte() {
 }
 
 #[test]
-fn read_before_the_windows_start_is_refused() {
+pub(super) fn read_before_the_windows_start_is_refused() {
     let mut world = World::new(Via::Mem);
     world.b.bind(0, 1, 4096, 100);
     world.until(0, 1);
@@ -102,21 +102,21 @@ fn read_before_the_windows_start_is_refused() {
 }
 
 #[test]
-fn read_whose_end_wraps_is_refused() {
+pub(super) fn read_whose_end_wraps_is_refused() {
     let mut world = World::new(Via::Mem);
     let (key, _) = open(&mut world, 100);
     refused_for_access(world, RemoteRange { addr: u64::MAX - 10, rkey: key }, 100);
 }
 
 #[test]
-fn read_by_the_regions_own_key_needs_remote_read() {
+pub(super) fn read_by_the_regions_own_key_needs_remote_read() {
     let world = World::new(Via::Mem);
     let from = world.b.remote(0, world.b.mr.rkey());
     refused_for_access(world, from, 100);
 }
 
 #[test]
-fn region_with_remote_read_can_be_read_by_its_own_key() {
+pub(super) fn region_with_remote_read_can_be_read_by_its_own_key() {
     let mut world = World::new(Via::Mem);
     let open = Memory::new(4096);
     open.put(0, b"open to all");
@@ -129,14 +129,14 @@ fn region_with_remote_read_can_be_read_by_its_own_key() {
 }
 
 #[test]
-fn regions_lkey_is_no_remote_key() {
+pub(super) fn regions_lkey_is_no_remote_key() {
     let world = World::new(Via::Mem);
     let from = world.b.remote(0, Rkey(world.b.mr.lkey().0));
     refused_for_access(world, from, 100);
 }
 
 #[test]
-fn region_of_another_pd_is_refused() {
+pub(super) fn region_of_another_pd_is_refused() {
     let mut world = World::new(Via::Mem);
     let other = world.b.dev.alloc_pd().unwrap();
     let open = Memory::new(4096);
@@ -149,7 +149,7 @@ fn region_of_another_pd_is_refused() {
 }
 
 #[test]
-fn window_of_another_qp_is_refused() {
+pub(super) fn window_of_another_qp_is_refused() {
     let mut world = World::new(Via::Mem);
     let other = world.connect(ATTR, ATTR);
     world.b.bind(other, 1, 0, 100);
@@ -160,7 +160,7 @@ fn window_of_another_qp_is_refused() {
 }
 
 #[test]
-fn window_is_closed_after_local_invalidate() {
+pub(super) fn window_is_closed_after_local_invalidate() {
     let mut world = World::new(Via::Mem);
     let (key, _) = open(&mut world, 100);
     world.b.local_inv(0, 5, key);
@@ -172,7 +172,7 @@ fn window_is_closed_after_local_invalidate() {
 }
 
 #[test]
-fn window_is_closed_when_it_is_deallocated() {
+pub(super) fn window_is_closed_when_it_is_deallocated() {
     let mut world = World::new(Via::Mem);
     let (key, _) = open(&mut world, 100);
     world.b.mws.clear();
@@ -182,7 +182,7 @@ fn window_is_closed_when_it_is_deallocated() {
 }
 
 #[test]
-fn zero_bytes_need_a_valid_key_too() {
+pub(super) fn zero_bytes_need_a_valid_key_too() {
     let mut world = World::new(Via::Mem);
     let (key, _) = open(&mut world, 100);
     let (to, from) = (world.a.sge(0, 0), world.b.remote(0, key));
@@ -196,7 +196,7 @@ fn zero_bytes_need_a_valid_key_too() {
 }
 
 #[test]
-fn qp_without_remote_read_refuses_every_read() {
+pub(super) fn qp_without_remote_read_refuses_every_read() {
     let mut world = World::unconnected(Via::Mem, |config| config);
     world.a.add_qp();
     let pd = world.b.pd.clone();
@@ -209,7 +209,7 @@ fn qp_without_remote_read_refuses_every_read() {
 }
 
 #[test]
-fn reads_beyond_the_responders_depth_are_refused() {
+pub(super) fn reads_beyond_the_responders_depth_are_refused() {
     let mut world = World::unconnected(Via::Mem, |config| config.piece_bytes(1024));
     world.connect(QpAttr { max_rd_atomic: 3, ..ATTR }, QpAttr { max_dest_rd_atomic: 2, ..ATTR });
     let (key, data) = open(&mut world, 4096);
@@ -226,7 +226,7 @@ fn reads_beyond_the_responders_depth_are_refused() {
 }
 
 #[test]
-fn requester_holds_back_reads_beyond_its_own_depth_and_all_behind_them() {
+pub(super) fn requester_holds_back_reads_beyond_its_own_depth_and_all_behind_them() {
     let mut world = World::unconnected(Via::Mem, |config| config);
     world.connect(QpAttr { max_rd_atomic: 2, ..ATTR }, QpAttr { max_dest_rd_atomic: 2, ..ATTR });
     let (key, data) = open(&mut world, 4096);
@@ -251,7 +251,7 @@ fn requester_holds_back_reads_beyond_its_own_depth_and_all_behind_them() {
 }
 
 #[test]
-fn read_revoked_midway_fails_and_leaves_partial_bytes() {
+pub(super) fn read_revoked_midway_fails_and_leaves_partial_bytes() {
     for via in BOTH {
         // A link that holds two pieces, so that the answer stops midway.
         let world =
@@ -300,7 +300,7 @@ fn read_revoked_midway_fails_and_leaves_partial_bytes() {
 }
 
 #[test]
-fn fence_waits_for_the_reads_before_it() {
+pub(super) fn fence_waits_for_the_reads_before_it() {
     let mut world = World::new(Via::Mem);
     let (key, _) = open(&mut world, 4096);
     world.b.post_recv(50, 8192, 64);
@@ -318,7 +318,7 @@ fn fence_waits_for_the_reads_before_it() {
 }
 
 #[test]
-fn destination_must_be_writable_memory_of_the_same_pd() {
+pub(super) fn destination_must_be_writable_memory_of_the_same_pd() {
     for (access, same_pd) in [(Access::NONE, true), (Access::LOCAL_WRITE, false)] {
         let mut world = World::new(Via::Mem);
         let (key, _) = open(&mut world, 64);

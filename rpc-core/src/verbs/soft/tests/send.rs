@@ -7,7 +7,7 @@ use crate::verbs::{
 };
 
 #[test]
-fn message_arrives_and_both_sides_complete() {
+pub(super) fn message_arrives_and_both_sides_complete() {
     for via in BOTH {
         let mut world = World::new(via);
         world.b.post_recv(70, 0, 100);
@@ -25,7 +25,7 @@ fn message_arrives_and_both_sides_complete() {
 }
 
 #[test]
-fn messages_of_every_size_arrive_whole_and_in_order() {
+pub(super) fn messages_of_every_size_arrive_whole_and_in_order() {
     for via in BOTH {
         let mut world = World::with(via, |config| config.piece_bytes(4096));
         let sizes = [0, 1, 4095, 4096, 4097, 8192, 9216, 40_000, 65_537];
@@ -42,7 +42,7 @@ fn messages_of_every_size_arrive_whole_and_in_order() {
 }
 
 #[test]
-fn message_is_gathered_and_scattered() {
+pub(super) fn message_is_gathered_and_scattered() {
     let mut world = World::new(Via::Mem);
     world.a.memory.put(0, b"abcdefgh");
     let from = [world.a.sge(0, 3), world.a.sge(4, 0), world.a.sge(5, 3)];
@@ -59,7 +59,7 @@ fn message_is_gathered_and_scattered() {
 }
 
 #[test]
-fn inline_payload_is_free_when_the_post_returns() {
+pub(super) fn inline_payload_is_free_when_the_post_returns() {
     let mut world = World::new(Via::Mem);
     world.a.memory.put(0, b"before");
     let sge = world.a.sge(0, 6);
@@ -76,7 +76,7 @@ fn inline_payload_is_free_when_the_post_returns() {
 }
 
 #[test]
-fn unsignaled_request_is_reported_only_by_the_signaled_one_after_it() {
+pub(super) fn unsignaled_request_is_reported_only_by_the_signaled_one_after_it() {
     let mut world = World::new(Via::Mem);
     for wr_id in 0..3 {
         world.b.post_recv(wr_id, 0, 16);
@@ -93,7 +93,7 @@ fn unsignaled_request_is_reported_only_by_the_signaled_one_after_it() {
 }
 
 #[test]
-fn acknowledgement_rides_with_the_answer() {
+pub(super) fn acknowledgement_rides_with_the_answer() {
     let mut world = World::new(Via::Mem);
     world.a.post_recv(10, 0, 16);
     world.b.post_recv(20, 0, 16);
@@ -106,7 +106,7 @@ fn acknowledgement_rides_with_the_answer() {
 }
 
 #[test]
-fn acknowledgement_leaves_alone_when_the_receiver_goes_to_sleep() {
+pub(super) fn acknowledgement_leaves_alone_when_the_receiver_goes_to_sleep() {
     let mut world = World::new(Via::Mem);
     world.b.post_recv(20, 0, 16);
     world.a.send(0, 1, b"ask");
@@ -118,7 +118,7 @@ fn acknowledgement_leaves_alone_when_the_receiver_goes_to_sleep() {
 }
 
 #[test]
-fn message_longer_than_its_receive_fails_on_both_sides() {
+pub(super) fn message_longer_than_its_receive_fails_on_both_sides() {
     for via in BOTH {
         let mut world = World::new(via);
         world.b.post_recv(1, 0, 8);
@@ -138,7 +138,7 @@ fn message_longer_than_its_receive_fails_on_both_sides() {
 }
 
 #[test]
-fn missing_receive_is_retried_after_the_receivers_timer() {
+pub(super) fn missing_receive_is_retried_after_the_receivers_timer() {
     for via in BOTH {
         let mut world = World::new(via);
         world.a.send(0, 1, b"first");
@@ -159,7 +159,7 @@ fn missing_receive_is_retried_after_the_receivers_timer() {
 }
 
 #[test]
-fn missing_receive_is_given_up_after_rnr_retry() {
+pub(super) fn missing_receive_is_given_up_after_rnr_retry() {
     let mut world = World::new(Via::Mem);
     world.a.send(0, 1, b"first");
     world.a.send(0, 2, b"second");
@@ -175,7 +175,7 @@ fn missing_receive_is_given_up_after_rnr_retry() {
 }
 
 #[test]
-fn rnr_retry_seven_is_for_ever() {
+pub(super) fn rnr_retry_seven_is_for_ever() {
     let mut world = World::unconnected(Via::Mem, |config| config);
     world.connect(QpAttr { rnr_retry: 7, ..ATTR }, ATTR);
     world.a.send(0, 1, b"patient");
@@ -189,7 +189,7 @@ fn rnr_retry_seven_is_for_ever() {
 }
 
 #[test]
-fn receive_with_a_bad_key_fails_on_both_sides() {
+pub(super) fn receive_with_a_bad_key_fails_on_both_sides() {
     let mut world = World::new(Via::Mem);
     let bad = Sge::new(world.b.memory.addr(0), 16, NO_LKEY);
     let mut batch = world.b.srq.batch();
@@ -202,7 +202,7 @@ fn receive_with_a_bad_key_fails_on_both_sides() {
 }
 
 #[test]
-fn send_from_outside_a_region_fails_here_and_sends_nothing() {
+pub(super) fn send_from_outside_a_region_fails_here_and_sends_nothing() {
     let mut world = World::new(Via::Mem);
     world.b.post_recv(9, 0, 16);
     let end = Sge::new(world.a.memory.addr(MEMORY as u64 - 4), 5, world.a.sge(0, 0).lkey);
@@ -215,7 +215,7 @@ fn send_from_outside_a_region_fails_here_and_sends_nothing() {
 }
 
 #[test]
-fn qp_of_another_pd_than_its_srq_fails_on_the_first_send() {
+pub(super) fn qp_of_another_pd_than_its_srq_fails_on_the_first_send() {
     let mut world = World::unconnected(Via::Mem, |config| config);
     world.a.add_qp();
     let other = world.b.dev.alloc_pd().unwrap();
@@ -228,7 +228,7 @@ fn qp_of_another_pd_than_its_srq_fails_on_the_first_send() {
 }
 
 #[test]
-fn queue_that_is_full_refuses_the_rest_of_a_chain() {
+pub(super) fn queue_that_is_full_refuses_the_rest_of_a_chain() {
     let mut world = World::new(Via::Mem);
     let sge = world.a.sge(0, 1);
     let mut batch = world.a.qps[0].batch();
@@ -245,7 +245,7 @@ fn queue_that_is_full_refuses_the_rest_of_a_chain() {
 }
 
 #[test]
-fn srq_limit_fires_once() {
+pub(super) fn srq_limit_fires_once() {
     let mut world = World::new(Via::Mem);
     for wr_id in 0..4 {
         world.b.post_recv(wr_id, 0, 16);
