@@ -111,12 +111,12 @@ impl<D: Device> Connection<D> {
 
     /// The body of a message that arrived, with the pieces that were READ for it.
     pub(super) fn take_body(&mut self, pool: &Pool, body: InBody) -> ReceivedBody {
-        let mut pieces: Vec<bytes::Bytes> = body
+        let mut pieces: Vec<Option<PayloadMut>> = body
             .transfer
             .and_then(|transfer| self.transfers.remove(&transfer))
             .unwrap_or_default()
             .into_iter()
-            .map(|piece| pool.deliver(piece))
+            .map(Some)
             .collect();
         if body.segments.is_empty() {
             return ReceivedBody { segments: vec![Part::Inline(body.inline)] };
@@ -131,8 +131,8 @@ impl<D: Device> Connection<D> {
                     segments.push(Part::Inline(inline.split_to(len)));
                 }
                 InSegment::Piece(index) => {
-                    if let Some(piece) = pieces.get_mut(index as usize) {
-                        segments.push(Part::Piece(std::mem::take(piece)));
+                    if let Some(piece) = pieces.get_mut(index as usize).and_then(Option::take) {
+                        segments.push(Part::deliver(pool, piece));
                     }
                 }
             }

@@ -194,6 +194,9 @@ impl<D: Device> Drive for Engine<D> {
 
     fn poll(&mut self, turn: &Turn<'_>) -> usize {
         let mut work = self.poll_completions(turn);
+        if self.cache.has_returns() {
+            self.cache.collect();
+        }
         self.repost_receives(turn);
         work += self.begin_arrived(turn);
         work += self.retry_fetches(turn);

@@ -16,6 +16,7 @@ pub(crate) fn limits(
     let overhead = EAGER_OVERHEAD_BYTES as usize + metadata_bytes.next_multiple_of(8);
     OutboundLimits {
         eager_space: (eager_bytes as usize).saturating_sub(overhead),
+        pieces_max: wire::PIECES_MAX,
         message_bytes_max,
         ..OutboundLimits::default()
     }
