@@ -6,7 +6,7 @@
 //!     rpc_codegen::Builder::new().compile(&["proto/kv/v1/kv.proto"], &["proto"]).unwrap();
 //! }
 //! ```
-//! ```ignore
+//! ```text
 //! // src/lib.rs
 //! pub mod kv {
 //!     rpc_core::include_proto!("kv.v1");
