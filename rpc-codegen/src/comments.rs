@@ -14,10 +14,9 @@ pub(crate) fn clean_all(set: &mut FileDescriptorSet) {
         .filter_map(|file| file.source_code_info.as_mut())
         .flat_map(|info| &mut info.location);
     for location in locations {
-        for comment in [&mut location.leading_comments, &mut location.trailing_comments] {
-            if let Some(comment) = comment {
-                *comment = clean(comment);
-            }
+        let (leading, trailing) = (&mut location.leading_comments, &mut location.trailing_comments);
+        for comment in [leading, trailing].into_iter().flatten() {
+            *comment = clean(comment);
         }
     }
 }

@@ -2,8 +2,8 @@
 //! reads as if written by hand.
 
 use proc_macro2::{TokenStream, TokenTree};
-use quote::ToTokens;
-use syn::{Attribute, Field, Fields, File, Item, ItemEnum, ItemMod, ItemStruct, ItemTrait};
+use quote::{ToTokens, format_ident};
+use syn::{Attribute, File, Ident, Item, ItemEnum, ItemMod, ItemStruct, ItemTrait};
 
 /// Formats the text of one package. The error is the compiler's sentence about text that is no Rust,
 /// which a user's attribute can cause.
@@ -33,15 +33,14 @@ pub(crate) fn format(text: &str, sources: &[&str]) -> Result<String, syn::Error>
 fn quieten(item: &mut Item) {
     match item {
         Item::Struct(item) => {
-            if !is_documented(&item.attrs) || !fields_documented(&item.fields) {
-                item.attrs.push(syn::parse_quote!(#[allow(missing_docs)]));
-            }
+            let fields = item.fields.iter().map(|field| &field.attrs);
+            let silent = !all_documented([&item.attrs].into_iter().chain(fields));
+            quieten_type(&mut item.attrs, &item.ident, item.fields.to_token_stream(), silent);
         }
         Item::Enum(item) => {
-            let variants = item.variants.iter().all(|variant| is_documented(&variant.attrs));
-            if !is_documented(&item.attrs) || !variants {
-                item.attrs.push(syn::parse_quote!(#[allow(missing_docs)]));
-            }
+            let variants = item.variants.iter().map(|variant| &variant.attrs);
+            let silent = !all_documented([&item.attrs].into_iter().chain(variants));
+            quieten_type(&mut item.attrs, &item.ident, item.variants.to_token_stream(), silent);
         }
         Item::Impl(item) => item.attrs.push(syn::parse_quote!(#[allow(dead_code)])),
         Item::Mod(item) => {
@@ -51,9 +50,23 @@ fn quieten(item: &mut Item) {
     }
 }
 
+fn quieten_type(attrs: &mut Vec<Attribute>, name: &Ident, inside: TokenStream, silent: bool) {
+    if silent {
+        attrs.push(syn::parse_quote!(#[allow(missing_docs)]));
+    }
+    // A message can hold itself, in a box. Clippy would call it `Self` there.
+    if mentions(inside, name) {
+        attrs.push(syn::parse_quote!(#[allow(clippy::use_self)]));
+    }
+}
+
+fn all_documented<'a>(mut all: impl Iterator<Item = &'a Vec<Attribute>>) -> bool {
+    all.all(|attrs| attrs.iter().any(|attr| attr.path().is_ident("doc")))
+}
+
 /// A path from `crate` may be longer than it need be at the place it is used.
 fn allow_qualifications(item: &mut Item) {
-    if !mentions_crate(item.to_token_stream()) {
+    if !mentions(item.to_token_stream(), &format_ident!("crate")) {
         return;
     }
     if let Item::Struct(ItemStruct { attrs, .. })
@@ -65,20 +78,12 @@ fn allow_qualifications(item: &mut Item) {
     }
 }
 
-fn mentions_crate(tokens: TokenStream) -> bool {
+fn mentions(tokens: TokenStream, name: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(ident) => ident == "crate",
-        TokenTree::Group(group) => mentions_crate(group.stream()),
+        TokenTree::Ident(ident) => ident == *name,
+        TokenTree::Group(group) => mentions(group.stream(), name),
         TokenTree::Punct(_) | TokenTree::Literal(_) => false,
     })
-}
-
-fn is_documented(attrs: &[Attribute]) -> bool {
-    attrs.iter().any(|attr| attr.path().is_ident("doc"))
-}
-
-fn fields_documented(fields: &Fields) -> bool {
-    fields.iter().all(|field: &Field| is_documented(&field.attrs))
 }
 
 /// An empty line between the methods of a trait.

@@ -1,10 +1,8 @@
 //! For build scripts: `.proto` files become `prost` messages and one plain trait for each service.
 //!
 //! ```no_run
-//! // build.rs
-//! fn main() {
-//!     rpc_codegen::Builder::new().compile(&["proto/kv/v1/kv.proto"], &["proto"]).unwrap();
-//! }
+//! // In `main` of build.rs:
+//! rpc_codegen::Builder::new().compile(&["proto/kv/v1/kv.proto"], &["proto"]).unwrap();
 //! ```
 //! ```text
 //! // src/lib.rs

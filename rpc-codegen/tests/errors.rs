@@ -1,6 +1,8 @@
 //! What a user reads when a `.proto` cannot be compiled: every problem at once, each with its place
 //! and with what to do.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use rpc_codegen::Builder;

@@ -1,6 +1,8 @@
 //! What is generated, compared with files that are committed so that a change shows in review.
 //! `UPDATE=1 cargo test -p rpc-codegen --test snapshots` writes them anew.
 
+#![allow(clippy::unwrap_used)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -11,6 +11,8 @@ mod errors;
 mod expand;
 mod parse;
 mod stubs;
+#[cfg(test)]
+mod tests;
 
 /// Turns a trait into client and server stubs.
 ///

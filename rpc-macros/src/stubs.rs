@@ -175,8 +175,7 @@ fn client_method(
             &self,
             request: impl #rpc::IntoRequest<#request>,
         ) -> #rpc::Result<#rpc::Response<#response>, #rpc::Status> {
-            let request = #rpc::IntoRequest::into_request(request);
-            #rpc::Caller::unary(&self.caller, &METHODS[#index], request).await
+            self.caller.unary(&METHODS[#index], request.into_request()).await
         }
     }
 }
