@@ -10,10 +10,9 @@
 /// }
 /// ```
 ///
-/// It includes the file of that name from the build script's `OUT_DIR`. A package that refers to
-/// types of another package finds them only if both sit in the module tree their names spell; for
-/// those, and for a package whose name contains a Rust keyword or that has no name, use
-/// [`include_protos!`](crate::include_protos).
+/// It includes the file of that name from the build script's `OUT_DIR`; files without a package are
+/// `"_"`. A package that refers to types of another finds them only if both sit in the module tree
+/// that their names spell: for those, use [`include_protos!`](crate::include_protos).
 #[macro_export]
 macro_rules! include_proto {
     ($package:literal) => {
