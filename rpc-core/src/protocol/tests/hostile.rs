@@ -2,170 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use super::super::*;
+use super::raw::*;
 use crate::wire::{
-    Cancel, CancelReason as WireCancel, Confirm, FrameFlags, FrameType, Full, GoAway, Nonce,
-    Notice, PayloadDescriptor, Release, ReleaseOutcome, Releases, RequestFrame, ResponseFrame,
-    Segment, Segments, SendFlags, SendHeader, SendWriter, Writer,
+    FrameType, GoAway, Nonce, Notice, PayloadDescriptor, Releases, RequestFrame, ResponseFrame,
+    Segment, Segments, SendFlags, SendHeader,
 };
-use crate::{Code, Execution, Time};
-
-const NOW: Time = Time::from_nanos(1_000_000);
-
-/// A frame to be sent.
-struct Out {
-    kind: FrameType,
-    call: u64,
-    body: Vec<u8>,
-}
-
-/// A connection and a peer made by hand.
-struct Raw {
-    connection: Connection,
-    /// The header of the peer's next SEND; its sequence is counted on by itself.
-    header: SendHeader,
-    /// Frames that the connection sent: type, call, body.
-    got: Vec<(FrameType, u64, Vec<u8>)>,
-}
-
-fn out(kind: FrameType, call: u64, write: impl FnOnce(&mut Writer<'_>) -> Result<(), Full>) -> Out {
-    let mut body = vec![0; 9000];
-    let mut writer = Writer::new(&mut body);
-    write(&mut writer).unwrap();
-    let len = writer.len();
-    body.truncate(len);
-    Out { kind, call, body }
-}
-
-fn request(call: u64, method: u32, name: Option<&str>) -> Out {
-    let frame = RequestFrame { method, name, inline: b"hello", ..RequestFrame::default() };
-    out(FrameType::Request, call, |w| frame.encode(w))
-}
-
-fn large(kind: FrameType, call: u64, lease: u64) -> Out {
-    let piece = PayloadDescriptor { addr: 1 << 20, len: 5000, rkey: 3, lease };
-    let list = [Segment::Payload(piece)];
-    let segments = Segments::new(&list);
-    out(kind, call, |w| match kind {
-        FrameType::Request => {
-            RequestFrame { method: 0, name: Some("a/b"), segments, ..RequestFrame::default() }
-                .encode(w)
-        }
-        _ => ResponseFrame { segments, ..ResponseFrame::default() }.encode(w),
-    })
-}
-
-fn release(lease: u64) -> Out {
-    let list = [Release { lease, outcome: ReleaseOutcome::Read }];
-    out(FrameType::Release, 0, |w| Releases::encode(&list, w))
-}
-
-fn cancel(call: u64) -> Out {
-    let body = Cancel { reason: WireCancel::Dropped };
-    out(FrameType::Cancel, call, |w| body.encode(w))
-}
-
-fn notice(kind: FrameType, call: u64) -> Out {
-    out(kind, call, |w| Notice { code: 7, text: "why" }.encode(w))
-}
-
-fn ping(nonce: u64) -> Out {
-    out(FrameType::Ping, 0, |w| Nonce { nonce }.encode(w))
-}
-
-fn confirm(mac: [u8; 32]) -> Out {
-    out(FrameType::Confirm, 0, |w| Confirm { mac, padding: 64 }.encode(w))
-}
-
-impl Raw {
-    /// Not confirmed yet.
-    fn new(role: Role) -> Self {
-        let config = ConnectionConfig {
-            role,
-            epoch: 5,
-            confirm_own: [1; 32],
-            confirm_peer: [2; 32],
-            calls_in_max: 8,
-            ..ConnectionConfig::default()
-        };
-        let mut connection = Connection::new(NOW, config, 99);
-        connection.on_receives_posted(2);
-        let header = SendHeader { epoch: 5, limit: 1, ..SendHeader::default() };
-        Self { connection, header, got: Vec::new() }
-    }
-
-    /// Confirmed, with credits enough both ways.
-    fn confirmed(role: Role) -> Self {
-        let mut raw = Self::new(role);
-        raw.connection.on_receives_posted(1000);
-        raw.header.limit = 10_000;
-        raw.drain();
-        raw.send(&[confirm([2; 32])]).unwrap();
-        raw.drain();
-        assert!(matches!(raw.connection.poll_event(), Some(Event::Confirmed)));
-        assert!(raw.got.drain(..).any(|(kind, ..)| kind == FrameType::Confirm));
-        raw
-    }
-
-    fn send(&mut self, frames: &[Out]) -> Result<(), Violation> {
-        self.header.sequence += 1;
-        let mut buf = vec![0; 9216];
-        let mut writer = SendWriter::new(&mut buf).unwrap();
-        for frame in frames {
-            let write = |w: &mut Writer<'_>| w.bytes(&frame.body);
-            writer.frame(frame.kind, FrameFlags::NONE, frame.call, write).unwrap();
-        }
-        let len = writer.finish(&self.header).unwrap();
-        self.connection.on_message(NOW, &buf[..len])?;
-        self.connection.on_receives_posted(1);
-        Ok(())
-    }
-
-    /// Takes what the connection sends; it is told with the peer's next SEND.
-    fn drain(&mut self) {
-        let mut buf = vec![0; 9216];
-        while let Some(sent) = self.connection.poll_transmit(NOW, &mut buf, 16) {
-            let (header, frames) = SendHeader::decode(&buf[..sent.len]).unwrap();
-            self.header.received = header.sequence;
-            for frame in frames {
-                let frame = frame.unwrap();
-                self.got.push((frame.kind, frame.call, frame.body.to_vec()));
-            }
-        }
-    }
-
-    fn events(&mut self) -> Vec<Event> {
-        std::iter::from_fn(|| self.connection.poll_event()).collect()
-    }
-
-    fn kinds(&mut self) -> Vec<FrameType> {
-        self.drain();
-        self.got.drain(..).map(|(kind, ..)| kind).collect()
-    }
-
-    /// Begins a call of the connection and takes its REQUEST.
-    fn posted(&mut self, body: OutBody) -> CallId {
-        let call =
-            OutCall { method: "a/b", deadline: None, metadata: Bytes::new(), priority: 0, body };
-        let id = self.connection.start_call(NOW, 42, call).unwrap();
-        self.drain();
-        assert_eq!(self.got.pop().unwrap().0, FrameType::Request);
-        id
-    }
-
-    /// A message of the connection under a lease.
-    fn leased(&mut self, expires: Time) -> OutBody {
-        let lease = self.connection.reserve_lease(NOW, 1, 100, expires).unwrap();
-        let piece = PayloadDescriptor { addr: 1, len: 100, rkey: 1, lease: lease.as_u64() };
-        OutBody {
-            inline: Bytes::new(),
-            segments: vec![Segment::Payload(piece)],
-            lease: Some(lease),
-        }
-    }
-}
+use crate::{Code, Execution};
 
 /// The violation that one SEND of these frames is, on a connection where all was well.
 fn violation(frames: &[Out]) -> Violation {
@@ -279,7 +122,7 @@ fn nothing_is_listened_to_before_a_right_confirm() {
 #[test]
 fn releases_that_were_made_up_are_counted_and_end_the_connection_at_a_bound() {
     let mut raw = Raw::confirmed(Role::Connecting);
-    let body = raw.leased(NOW);
+    let body = raw.leased(NOW).unwrap();
     let lease = body.lease.unwrap().as_u64();
     // It is reserved and not advertised: the peer cannot know of it.
     raw.send(&[release(lease)]).unwrap();
@@ -297,7 +140,7 @@ fn a_peer_that_never_releases_meets_expiry_and_then_loses_the_connection() {
     let mut raw = Raw::confirmed(Role::Connecting);
     let mut now = NOW;
     for round in 1.. {
-        let body = raw.leased(now);
+        let body = raw.leased(now).unwrap();
         let call = raw.posted(body);
         raw.connection.cancel_call(now, call);
         now = now + Duration::from_secs(2);
@@ -360,14 +203,7 @@ fn an_answer_to_a_call_that_was_not_sent_does_not_end_it() {
     raw.drain();
     // One credit, spent for CONFIRM: the request waits.
     raw.send(&[confirm([2; 32])]).unwrap();
-    let call = OutCall {
-        method: "a/b",
-        deadline: None,
-        metadata: Bytes::new(),
-        priority: 0,
-        body: OutBody::inline("x"),
-    };
-    let id = raw.connection.start_call(NOW, 1, call).unwrap();
+    let id = raw.begin(OutBody::inline("x")).unwrap();
     raw.drain();
     raw.send(&[out(FrameType::Response, id.0, |w| ResponseFrame::default().encode(w))]).unwrap();
     assert!(matches!(&raw.events()[..], [Event::Confirmed]));

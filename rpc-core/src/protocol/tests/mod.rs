@@ -1,6 +1,8 @@
 //! The whole state machine, two of it or one and a peer that breaks rules.
 
 mod calls;
+mod garbage;
 mod hostile;
 mod random;
+mod raw;
 mod rendezvous;
