@@ -62,6 +62,7 @@ impl Core {
                 qp.on_nak(env, header.psn, nak);
                 Target::Nowhere
             }
+            Kind::Probe { .. } | Kind::ProbeAnswer { .. } => Target::Nowhere,
         };
         self.sync_timer(id);
         Body { target, ..refused }

@@ -77,6 +77,8 @@ pub(super) struct Env {
     pub(super) wants: Vec<Id>,
     /// QPs that owe an acknowledgement which should not wait long.
     pub(super) acks: Vec<Id>,
+    /// QPs whose retry timer ran out.
+    pub(super) overdue: Vec<Id>,
     /// CQs that overran since the last look.
     pub(super) lost_cqs: Vec<Id>,
     /// Memory may change hands: what a link still lends of it must be copied before the verb ends.
@@ -99,6 +101,7 @@ impl Env {
             events: VecDeque::new(),
             wants: Vec::new(),
             acks: Vec::new(),
+            overdue: Vec::new(),
             lost_cqs: Vec::new(),
             settle: false,
         }

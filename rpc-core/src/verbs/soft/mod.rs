@@ -16,7 +16,7 @@
 //! - `rx` and `tx` are a link's two directions; `link` the kinds of link; `packet` the bytes on it.
 //! - `dma` alone touches registered memory.
 //!
-//! What may wait, and how much: a link buffers [`tx::TX_BYTES_MAX`] bytes and one packet; READ
+//! What may wait, and how much: a link buffers `tx::TX_BYTES_MAX` bytes and one packet; READ
 //! answers wait as requests, never as bytes; acknowledgements and NAKs wait as one value per QP. So
 //! reading from a link never has to wait for writing to one, and two devices cannot block each
 //! other.

@@ -4,16 +4,19 @@
 //!
 //! | offset | size | field |
 //! |---|---|---|
-//! | 0 | 1 | operation: 1 SEND, 2 READ request, 3 READ response, 4 ACK, 5 NAK |
+//! | 0 | 1 | operation: 1 SEND, 2 READ request, 3 READ response, 4 ACK, 5 NAK, 6 probe, 7 probe's answer |
 //! | 1 | 1 | flags: 1 first, 2 last, 4 acknowledgement wanted, 8 invalidates `key` |
 //! | 2 | 1 | NAK: the reason; otherwise 0 |
 //! | 3 | 1 | NAK for RNR: the timer's code; otherwise 0 |
 //! | 4 | 4 | number of the QP it is for, 24 bits |
 //! | 8 | 4 | PSN, 24 bits |
 //! | 12 | 4 | bytes of payload that follow, at most 1 MiB |
-//! | 16 | 8 | READ request: address; READ response: offset; otherwise 0 |
+//! | 16 | 8 | READ request: address; READ response: offset; probes: number; otherwise 0 |
 //! | 24 | 4 | READ request and invalidating SEND: key; otherwise 0 |
 //! | 28 | 4 | READ request: bytes wanted; otherwise 0 |
+//!
+//! Probes are between devices, for no QP: a device answers one when it has dealt with everything
+//! that came before it. They tell a QP that does not answer from a device that is not being polled.
 //!
 //! Reserved bits and fields that an operation does not use are zero; anything else is garbage, and
 //! garbage ends the link.
@@ -34,6 +37,8 @@ pub(super) enum Kind {
     ReadResponse { offset: u64, last: bool },
     Ack,
     Nak(Nak),
+    Probe { number: u64 },
+    ProbeAnswer { number: u64 },
 }
 
 /// Why a request was not done.
@@ -74,6 +79,11 @@ impl Header {
         Self { kind, qp, psn, payload: 0, ack_wanted: false }
     }
 
+    /// A packet between the devices themselves.
+    pub(super) const fn of_link(kind: Kind) -> Self {
+        Self::answer(QpNum(0), Psn(0), kind)
+    }
+
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut flags = if self.ack_wanted { ACK_WANTED } else { 0 };
         let (mut reason, mut timer, mut addr, mut key, mut len) = (0, 0, 0, 0, 0);
@@ -104,6 +114,14 @@ impl Header {
                     Nak::Operation => (4, 0),
                 };
                 5
+            }
+            Kind::Probe { number } => {
+                addr = number;
+                6
+            }
+            Kind::ProbeAnswer { number } => {
+                addr = number;
+                7
             }
         };
         let mut out = [0; HEADER_BYTES];
@@ -137,6 +155,8 @@ impl Header {
                 4 => Nak::Operation,
                 _ => return Err(Garbage),
             }),
+            6 => Kind::Probe { number: u64_at(bytes, 16) },
+            7 => Kind::ProbeAnswer { number: u64_at(bytes, 16) },
             _ => return Err(Garbage),
         };
         let header = Self {
@@ -204,6 +224,8 @@ mod tests {
             Kind::Nak(Nak::InvalidRequest),
             Kind::Nak(Nak::Access),
             Kind::Nak(Nak::Operation),
+            Kind::Probe { number: 1 << 40 },
+            Kind::ProbeAnswer { number: u64::MAX },
         ];
         for kind in kinds {
             let header = Header::answer(QpNum(0x00ff_ffff), Psn(5), kind);
@@ -232,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_any_bytes_is_total_and_exact(bytes in any::<[u8; HEADER_BYTES]>(), op in 0u8..7) {
+        fn decoding_any_bytes_is_total_and_exact(bytes in any::<[u8; HEADER_BYTES]>(), op in 0u8..9) {
             let mut bytes = bytes;
             bytes[0] = op;
             if let Ok(header) = Header::decode(&bytes) {

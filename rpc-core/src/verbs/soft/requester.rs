@@ -85,6 +85,17 @@ impl Wqe {
     }
 }
 
+/// What is known about the peer's device when a retry timer runs out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PeerDevice {
+    /// Nobody asked since the last packet of the QP was sent.
+    Unknown,
+    /// It was asked and has not answered: its owner is busy, and the QP's silence means nothing.
+    Busy,
+    /// It has dealt with everything that was sent before it was asked.
+    Polled,
+}
+
 /// The requester's half of a QP: its send queue.
 pub(super) struct Requester {
     pub(super) sq: VecDeque<Wqe>,
@@ -105,6 +116,8 @@ pub(super) struct Requester {
     pub(super) rnr_left: u8,
     pub(super) retry_at: Option<Time>,
     pub(super) retries_left: u8,
+    /// The probe that was sent when the retry timer last ran out.
+    pub(super) probe: Option<u64>,
 }
 
 impl Requester {
@@ -122,6 +135,7 @@ impl Requester {
             rnr_left: 0,
             retry_at: None,
             retries_left: 0,
+            probe: None,
         }
     }
 
@@ -337,6 +351,7 @@ impl QpInner {
     /// The peer device made progress with this QP.
     fn heard(&mut self, env: &Env) {
         self.req.retries_left = self.attr.retry_cnt;
+        self.req.probe = None;
         self.restart_retry_timer(env);
     }
 
@@ -407,6 +422,7 @@ impl QpInner {
         self.req.rewind(index);
         // The peer answered: it is not silent.
         self.req.retries_left = self.attr.retry_cnt;
+        self.req.probe = None;
         self.req.rnr_until = Some(env.now() + rnr_delay(code));
     }
 
@@ -423,16 +439,39 @@ impl QpInner {
         }
         if due(self.req.retry_at) {
             self.req.retry_at = None;
-            if !env.rules.hold(Rule::RetryExceeded, self.req.retries_left > 0) {
-                return self.give_up(env);
-            }
-            self.req.retries_left = self.req.retries_left.saturating_sub(1);
-            let oldest = self.req.sq.iter().position(|wqe| wqe.progress == Progress::Sent);
-            if let Some(index) = oldest {
-                self.req.rewind(index);
-            }
-            self.advance(env);
+            env.overdue.push(self.id);
         }
+    }
+
+    /// The retry timer ran out: sends again, gives up, or goes on waiting. True: a probe of the
+    /// peer's device must follow.
+    ///
+    /// A NIC answers whatever its host is doing. A software device answers when it is polled; a
+    /// peer whose core is busy is no dead peer, so only silence of a polled device is counted.
+    pub(super) fn on_overdue(&mut self, env: &mut Env, peer: PeerDevice) -> bool {
+        let exhausted = !env.rules.hold(Rule::RetryExceeded, self.req.retries_left > 0);
+        match peer {
+            PeerDevice::Busy => {
+                self.restart_retry_timer(env);
+                return false;
+            }
+            PeerDevice::Unknown if exhausted => {
+                self.restart_retry_timer(env);
+                return true;
+            }
+            PeerDevice::Polled if exhausted => {
+                self.give_up(env);
+                return false;
+            }
+            PeerDevice::Unknown | PeerDevice::Polled => {}
+        }
+        self.req.retries_left = self.req.retries_left.saturating_sub(1);
+        let oldest = self.req.sq.iter().position(|wqe| wqe.progress == Progress::Sent);
+        if let Some(index) = oldest {
+            self.req.rewind(index);
+        }
+        self.advance(env);
+        true
     }
 
     /// The peer is taken for dead: the oldest request says so, the others are flushed.

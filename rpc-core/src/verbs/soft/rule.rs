@@ -1,6 +1,6 @@
 /// The rules of verbs that this device enforces, one variant per rule.
 ///
-/// Each check asks [`Rules::hold`] with its name, so a test can break one rule and see that the
+/// Each check asks `Rules::hold` with its name, so a test can break one rule and see that the
 /// conformance test of that name notices. Breaking a rule never makes a copy leave a registered
 /// region: that bound is kept by `dma` alone and cannot be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

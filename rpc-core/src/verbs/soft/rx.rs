@@ -2,7 +2,7 @@ use std::io::{self, IoSliceMut};
 
 use super::core::Core;
 use super::link::Stream;
-use super::packet::{HEADER_BYTES, Header};
+use super::packet::{HEADER_BYTES, Header, Kind};
 use super::table::Id;
 
 /// A payload's rest from here on is read from the link straight into its destination.
@@ -44,16 +44,29 @@ pub(super) enum Ended {
     Garbage,
 }
 
+/// Probes of a link: whether the peer device is being polled at all.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Probes {
+    /// The last one sent.
+    pub(super) asked: u64,
+    /// The last one the peer answered.
+    pub(super) answered: u64,
+    /// The peer's that is to be answered.
+    pub(super) owed: Option<u64>,
+}
+
 /// The reading end of a link: finds packets in the stream and brings payloads to their place.
 pub(super) struct Rx {
     header: [u8; HEADER_BYTES],
     have: usize,
     body: Option<Body>,
+    pub(super) probes: Probes,
 }
 
 impl Rx {
     pub(super) const fn new() -> Self {
-        Self { header: [0; HEADER_BYTES], have: 0, body: None }
+        let probes = Probes { asked: 0, answered: 0, owed: None };
+        Self { header: [0; HEADER_BYTES], have: 0, body: None, probes }
     }
 
     /// Reads once. Returns how many bytes came, and whether more may wait.
@@ -126,8 +139,17 @@ impl Rx {
             if self.have == HEADER_BYTES {
                 self.have = 0;
                 let header = Header::decode(&self.header).map_err(|_| Ended::Garbage)?;
-                self.body = Some(core.begin_packet(guid, header));
-                self.moved(core, 0);
+                match header.kind {
+                    Kind::Probe { number } => self.probes.owed = Some(number),
+                    // Never believed beyond what was asked.
+                    Kind::ProbeAnswer { number } if number <= self.probes.asked => {
+                        self.probes.answered = self.probes.answered.max(number);
+                    }
+                    _ => {
+                        self.body = Some(core.begin_packet(guid, header));
+                        self.moved(core, 0);
+                    }
+                }
             }
         }
         Ok(())

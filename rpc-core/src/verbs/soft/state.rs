@@ -8,6 +8,7 @@ use rustix::event::{Timespec, epoll};
 use super::core::Core;
 use super::env::{Env, TOKEN_SIGNAL};
 use super::link::{HalfOpen, Link, Stream};
+use super::requester::PeerDevice;
 use super::rx::Ended;
 use super::table::{Id, Table};
 use crate::Time;
@@ -99,6 +100,7 @@ impl State {
         let now = self.core.env.now();
         self.expire_half_open(now);
         self.core.fire_timers(now);
+        self.judge_overdue();
         self.finish();
     }
 
@@ -261,6 +263,7 @@ impl State {
             for qp in link.acks.drain(..) {
                 core.produce_ack(qp, &mut link.tx);
             }
+            link.push_probes();
             let buffered = link.tx.buffered();
             if buffered == 0 {
                 break None;
@@ -376,8 +379,35 @@ impl State {
                 Err(why) => break Some(why),
             }
         };
-        if let Some(why) = ended {
-            self.lose_link(id, why);
+        let owes = link.rx.probes.owed.is_some();
+        match ended {
+            Some(why) => self.lose_link(id, why),
+            None if owes => self.make_dirty(id),
+            None => {}
+        }
+    }
+
+    /// Decides on QPs whose peer was silent for the time of their retry timer.
+    fn judge_overdue(&mut self) {
+        let Self { core, links, dirty, .. } = self;
+        while let Some(id) = core.env.overdue.pop() {
+            let Some(qp) = core.qps.get_mut(id) else { continue };
+            let Some(at) = qp.link else { continue };
+            let Some(link) = links.get_mut(at) else { continue };
+            let peer = match qp.req.probe {
+                None => PeerDevice::Unknown,
+                Some(number) if number <= link.rx.probes.answered => PeerDevice::Polled,
+                Some(_) => PeerDevice::Busy,
+            };
+            if qp.on_overdue(&mut core.env, peer) {
+                link.probe = true;
+                qp.req.probe = Some(link.rx.probes.asked + 1);
+                if !link.dirty {
+                    link.dirty = true;
+                    dirty.push(at);
+                }
+            }
+            core.sync_timer(id);
         }
     }
 

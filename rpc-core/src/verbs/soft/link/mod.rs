@@ -11,6 +11,7 @@ pub(super) use hello::{HELLO_BYTES, Hello};
 pub(super) use mem::MemEnd;
 pub(super) use tcp::{HalfOpen, TcpEnd, connect, listen};
 
+use super::packet::{Header, Kind};
 use super::rx::Rx;
 use super::table::Id;
 use super::tx::Tx;
@@ -52,6 +53,8 @@ pub(super) struct Link {
     pub(super) acks: Vec<Id>,
     /// It is in the device's list of links to look after.
     pub(super) dirty: bool,
+    /// A probe must go out with what is sent next.
+    pub(super) probe: bool,
     /// The last write was cut short: wait until there is room.
     pub(super) blocked: bool,
 }
@@ -66,7 +69,20 @@ impl Link {
             active: VecDeque::new(),
             acks: Vec::new(),
             dirty: false,
+            probe: false,
             blocked: false,
+        }
+    }
+
+    /// Adds the probe that is wanted, and the answer that is owed.
+    pub(super) fn push_probes(&mut self) {
+        if std::mem::take(&mut self.probe) {
+            self.rx.probes.asked += 1;
+            let number = self.rx.probes.asked;
+            self.tx.push_header(&Header::of_link(Kind::Probe { number }));
+        }
+        if let Some(number) = self.rx.probes.owed.take() {
+            self.tx.push_header(&Header::of_link(Kind::ProbeAnswer { number }));
         }
     }
 }
