@@ -52,6 +52,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) timer: Option<Time>,
     /// Whether it is in the engine's list of connections to flush.
     pub(super) dirty: bool,
+    /// Why it has finished, once it has.
+    pub(super) finished: Option<String>,
     /// Whoever waits for its end: dropping this tells them.
     pub(super) closing: Option<Arc<Joining<()>>>,
     /// Its place in the engine, given back last.
@@ -70,6 +72,9 @@ pub(crate) struct ServerSide {
 pub(super) enum Stage {
     /// Calls can be made, or soon can be.
     Open,
+    /// The state machine has finished. What it said last is still on its way: the QP goes to ERR
+    /// when those SENDs have completed, or at `until`.
+    Finishing { until: Time },
     /// The QP is in ERR: its requests are being flushed. After `until` it is destroyed regardless.
     Draining { until: Time },
 }
@@ -105,8 +110,14 @@ pub(super) enum Waiting {
 }
 
 impl<D: Device> Connection<D> {
+    /// Whether calls can be made.
     pub(super) fn is_open(&self) -> bool {
         self.stage == Stage::Open
+    }
+
+    /// Whether its QP is in use, and not in ERR.
+    pub(super) fn is_alive(&self) -> bool {
+        !matches!(self.stage, Stage::Draining { .. })
     }
 
     /// The body of a message that arrived, with the pieces that were READ for it.

@@ -103,6 +103,9 @@ impl<D: Device> Engine<D> {
                 self.fetches.retain(|fetch| !fetch.is_for(slot, transfer));
             }
             Event::Lend { wanted } => self.lend_receives(turn, slot, wanted),
+            Event::Closed { reason: reason @ CloseReason::Local { .. } } => {
+                self.finish(turn, slot, close_text(reason));
+            }
             Event::Closed { reason } => self.lose(turn, slot, Loss::Closed(close_text(reason))),
         }
     }

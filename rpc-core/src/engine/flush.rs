@@ -32,8 +32,9 @@ impl<D: Device> Engine<D> {
             let Some(slot) = self.dirty.pop_front() else { break };
             let Some(connection) = self.connections.at(slot) else { continue };
             connection.dirty = false;
-            if connection.is_open() {
+            if connection.is_alive() {
                 work += self.flush_connection(turn, slot);
+                self.go_on_finishing(turn, slot);
             } else {
                 self.destroy_if_drained(turn, slot);
             }

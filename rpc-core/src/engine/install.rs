@@ -81,6 +81,7 @@ impl<D: Device> Engine<D> {
             stage: Stage::Open,
             timer: None,
             dirty: false,
+            finished: None,
             closing: None,
             _place: place,
         });

@@ -34,7 +34,7 @@ impl<D: Device> Engine<D> {
         let mut owners = Vec::with_capacity(consumed.len());
         for (buffer, owner) in consumed {
             let open =
-                owner.is_some_and(|slot| self.connections.at(slot).is_some_and(|c| c.is_open()));
+                owner.is_some_and(|slot| self.connections.at(slot).is_some_and(|c| c.is_alive()));
             if open {
                 buffers.push(buffer);
                 owners.extend(owner);

@@ -74,7 +74,7 @@ impl<D: Device> Engine<D> {
             // The state machine has an ERROR frame for the peer, if there is a credit for it.
             self.flush_connection(turn, slot);
         }
-        let Some(connection) = self.connections.at(slot).filter(|c| c.is_open()) else { return };
+        let Some(connection) = self.connections.at(slot).filter(|c| c.is_alive()) else { return };
         let text = loss.text();
         if loss.is_error() {
             self.counters.errors += 1;
@@ -113,6 +113,29 @@ impl<D: Device> Engine<D> {
         connection.protocol.close(turn.now, reason);
         self.pump(turn, slot);
         self.mark_dirty(slot);
+    }
+
+    /// The state machine has finished: lets its last SENDs arrive, so that no answer is lost that
+    /// was given.
+    pub(super) fn finish(&mut self, turn: &Turn<'_>, slot: u32, text: String) {
+        let Some(connection) = self.connections.at(slot).filter(|c| c.is_open()) else { return };
+        let until = turn.now + DRAIN;
+        connection.stage = Stage::Finishing { until };
+        connection.finished = Some(text);
+        self.schedule_at(slot, until);
+        self.mark_dirty(slot);
+    }
+
+    /// Goes on with the end of a connection that has finished, if all that it said has arrived.
+    pub(super) fn go_on_finishing(&mut self, turn: &Turn<'_>, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let Stage::Finishing { until } = connection.stage else { return };
+        if connection.send_queue.is_empty() || turn.now >= until {
+            let text = connection.finished.take().unwrap_or_default();
+            self.lose(turn, slot, Loss::Closed(text));
+        } else {
+            self.schedule_at(slot, until);
+        }
     }
 
     /// The last request of the queue: its flush says that the others are done.
