@@ -35,7 +35,7 @@ impl Echo for Echoing {
 }
 
 fn runtime() -> Runtime {
-    Runtime::builder().rnr_retry(0).build().unwrap()
+    Runtime::builder().rnr_retry(0).build().expect("a runtime of default size")
 }
 
 fn bytes(len: usize) -> Bytes {
