@@ -85,8 +85,16 @@ impl Core {
         })
     }
 
-    /// One turn: completions, submissions, timers, tasks, then everything there is to say goes out.
+    /// One turn: completions, submissions, timers, tasks, then everything there is to say goes out;
+    /// and now and then a look at the control sockets.
     pub(crate) fn turn(&mut self) -> Progress {
+        let (progress, now) = self.work();
+        self.look_at_sockets(now);
+        progress
+    }
+
+    /// A turn without a look at descriptors, and when it began.
+    fn work(&mut self) -> (Progress, Time) {
         let local = Rc::clone(&self.local);
         let _current = local.enter();
         let shared = Arc::clone(&self.shared);
@@ -111,9 +119,8 @@ impl Core {
             work += engine.flush(&turn);
         }
         self.publish(turn.now, PUBLISH_EVERY);
-        self.look_at_sockets(&turn);
         self.idle_since = if work > 0 { None } else { self.idle_since.or(Some(turn.now)) };
-        Progress { work }
+        (Progress { work }, turn.now)
     }
 
     /// Copies the engines' counters to where other threads read them.
@@ -185,11 +192,11 @@ impl Core {
         }
     }
 
-    fn look_at_sockets(&mut self, turn: &Turn<'_>) {
-        if turn.now.since(self.sockets_seen) < SOCKETS_EVERY {
+    fn look_at_sockets(&mut self, now: Time) {
+        if now.since(self.sockets_seen) < SOCKETS_EVERY {
             return;
         }
-        self.sockets_seen = turn.now;
+        self.sockets_seen = now;
         if self.engines.iter().any(|engine| engine.has_sockets()) {
             self.wait_for_events(Some(Duration::ZERO));
         }
@@ -232,7 +239,9 @@ impl Core {
         for engine in &mut self.engines {
             armed &= engine.arm();
         }
-        let idle = armed && self.turn().is_idle() && !self.has_work();
+        // Not a whole turn: a look at descriptors takes notifications off them and ends the
+        // announcement, and nothing would be left to end the sleep that follows.
+        let idle = armed && self.work().0.is_idle() && !self.has_work();
         if idle {
             self.publish(self.clock.now(), Duration::ZERO);
         } else {
