@@ -20,6 +20,7 @@ pub mod wire;
 pub mod __private;
 
 mod caller;
+mod detach;
 mod include;
 mod message;
 mod metadata;
@@ -28,6 +29,7 @@ mod time;
 
 pub use caller::{Caller, Idempotency, MethodDescriptor, MethodKind};
 pub use client::{Channel, ChannelBuilder, ChannelState};
+pub use detach::detach;
 pub use engine::{JoinError, JoinHandle, Progress};
 pub use message::{Extensions, IntoRequest, Peer, Request, RequestParts, Response, Streaming};
 pub use metadata::{Metadata, MetadataError};
