@@ -106,10 +106,32 @@ pub struct CoreStats {
     pub receives_posted: u32,
     #[prost(uint32, tag = "13")]
     pub credits_granted: u32,
+    /// Messages whose payloads peers may read now, and the memory windows bound for them by the device's
+    /// own table.
     #[prost(uint32, tag = "14")]
     pub leases: u32,
+    #[prost(uint32, tag = "16")]
+    pub windows_bound: u32,
+    /// Calls and connections that ended in an error.
     #[prost(uint64, tag = "15")]
     pub errors: u64,
+    /// Receives that stand in the device's shared receive queue.
+    #[prost(uint32, tag = "17")]
+    pub receives_in_queue: u32,
+    /// SENDs of peers that found no receive, and peers' READs that were refused.
+    #[prost(uint64, tag = "18")]
+    pub rnr_naks_sent: u64,
+    #[prost(uint64, tag = "19")]
+    pub remote_access_errors: u64,
+    /// Polls that kept the core busy for more than 10 ms.
+    #[prost(uint64, tag = "20")]
+    pub stalls: u64,
+    /// Memory windows bound so far: one for each piece of a payload that peers were given to READ.
+    #[prost(uint64, tag = "22")]
+    pub binds: u64,
+    /// Completions found by the safety timer instead of a notification.
+    #[prost(uint64, tag = "21")]
+    pub lost_wakeups: u64,
 }
 
 /// Payload memory of the whole runtime, in bytes.
@@ -117,16 +139,26 @@ pub struct CoreStats {
 #[prost(prost_path = "::rpc_core::prost")]
 #[allow(missing_docs)]
 pub struct MemoryStats {
+    /// What may be in use at once.
     #[prost(uint64, tag = "1")]
     pub budget: u64,
+    /// What is mapped and may be registered with a device. It does not shrink.
     #[prost(uint64, tag = "2")]
     pub pinned: u64,
+    /// In use now, for what comes and for what goes.
     #[prost(uint64, tag = "3")]
     pub inbound: u64,
     #[prost(uint64, tag = "4")]
     pub outbound: u64,
+    /// The most that was in use at once.
     #[prost(uint64, tag = "5")]
     pub peak: u64,
+    /// The part of what is inbound that handlers and callers hold.
+    #[prost(uint64, tag = "6")]
+    pub held_by_users: u64,
+    /// Payloads delivered as copies in heap memory because users held too much.
+    #[prost(uint64, tag = "7")]
+    pub delivered_as_copies: u64,
 }
 
 /// A store of values under keys. Keys and values are any bytes.

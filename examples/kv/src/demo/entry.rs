@@ -1,0 +1,78 @@
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// A file of the demo and what became of it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Its path below the folder, any bytes.
+    pub(crate) name: Vec<u8>,
+    /// Its length when it was loaded.
+    pub(crate) len: u64,
+    /// A hash of each part as it was stored.
+    pub(crate) sums: Vec<u64>,
+    /// How it went.
+    pub(crate) fate: Fate,
+}
+
+/// How it went with a file. Every file ends as one of the last five.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Nothing has gone wrong yet.
+    Waiting,
+    /// All its parts are stored.
+    Loaded,
+    /// All its parts came back, each byte the same.
+    Verified,
+    /// It changed while it was read, or between loading and reading back.
+    Changed,
+    /// It could not be read, and why.
+    Unreadable(String),
+    /// A call failed, and how.
+    Failed(String),
+    /// What came back is not what was stored, and where.
+    Differs(String),
+}
+
+impl Entry {
+    /// A file not looked at yet.
+    pub(crate) fn new(name: Vec<u8>) -> Self {
+        Self { name, len: 0, sums: Vec::new(), fate: Fate::Waiting }
+    }
+
+    /// Sets its fate, unless a worse one is set: what came first is the cause of the rest.
+    pub(crate) fn end(&mut self, fate: Fate) {
+        if matches!(self.fate, Fate::Waiting | Fate::Loaded) {
+            self.fate = fate;
+        }
+    }
+}
+
+/// Hashes of values, to tell a wrong answer from a file that has changed since.
+///
+/// What is read back is compared with the file itself, byte by byte. Only where they differ does the
+/// hash of what was stored decide which of the two is at fault. So 64 bits and std's hasher, keyed at
+/// random, are enough, and no hash crate is needed.
+#[derive(Clone, Default)]
+pub(crate) struct Sums(RandomState);
+
+impl Sums {
+    /// The hash of a value.
+    pub(crate) fn of(&self, value: &[u8]) -> u64 {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(value);
+        hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bad_fate_stays() {
+        let mut entry = Entry::new(b"a".to_vec());
+        entry.end(Fate::Loaded);
+        entry.end(Fate::Changed);
+        entry.end(Fate::Verified);
+        assert_eq!(entry.fate, Fate::Changed);
+    }
+}

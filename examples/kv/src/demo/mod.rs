@@ -1,0 +1,216 @@
+//! `kv demo`: a server in a process of its own, a folder into it and out of it, every byte compared.
+
+mod entry;
+mod levels;
+mod load;
+mod meter;
+mod parts;
+mod report;
+mod server;
+mod verify;
+mod walk;
+mod window;
+
+use std::ffi::OsStr;
+use std::future::Future;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rpc_core::{Channel, Code, Runtime, Status};
+
+use crate::cli::DemoArgs;
+use crate::demo::entry::{Entry, Fate, Sums};
+use crate::demo::levels::{Both, Levels, Traffic};
+use crate::demo::meter::Meter;
+use crate::demo::report::{Ends, Report};
+use crate::demo::server::ServerProcess;
+use crate::demo::walk::Found;
+use crate::demo::window::Window;
+use crate::failure::{Exit, Failure, out};
+use crate::kv::{KvClient, StatsRequest, StatsResponse};
+use crate::limits::{CALL_SECONDS, CONNECT_SECONDS, REPEATS_MAX};
+use crate::stats;
+use crate::store::Usage;
+
+/// How long memory, leases and credits may take to come back after the last call. Both ends need one
+/// exchange for it, which takes microseconds; what is not back after this does not come back.
+const SETTLE_SECONDS: u64 = 5;
+
+/// How often that is looked at.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What loading and reading back have in common.
+pub(crate) struct Session<'a> {
+    pub(crate) root: &'a Path,
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) channel: Channel,
+    pub(crate) client: KvClient,
+    pub(crate) window: Window,
+    pub(crate) sums: Sums,
+}
+
+/// `kv demo`
+pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
+    let mut found = walk::find(args.dir.as_deref())?;
+    let server = ServerProcess::start(&args.runtime)?;
+    let runtime = crate::serve::runtime(&args.runtime)?;
+    eprintln!(
+        "{} files of {} ({}); the server is process {} at {}",
+        found.names.len(),
+        found.root.display(),
+        found.origin,
+        server.id(),
+        server.addr(),
+    );
+    let names = std::mem::take(&mut found.names);
+    let mut entries: Vec<Entry> = names.into_iter().map(Entry::new).collect();
+    let work = drive(&runtime, server.addr(), &found, &mut entries, args);
+    let done = rpc_core::block_on(work);
+    let stopped = server.stop();
+    let report = done?;
+    out(report.table(&found).as_bytes())?;
+    let exit = report.problems(&entries, &found);
+    stopped?;
+    if exit == Exit::Done {
+        let files = stats::grouped(entries.len() as u64);
+        out(format!("{files} files came back, every byte the same\n").as_bytes())?;
+    }
+    Ok(exit)
+}
+
+/// Loads and reads back in two rounds: the second for files that changed meanwhile, once more.
+async fn drive(
+    runtime: &Runtime,
+    addr: &str,
+    found: &Found,
+    entries: &mut [Entry],
+    args: &DemoArgs,
+) -> Result<Report, Failure> {
+    let channel = connect(runtime, addr).await?;
+    let session = Session {
+        root: &found.root,
+        runtime,
+        client: KvClient::new(channel.clone()),
+        channel,
+        window: Window::new(usize::from(args.calls), args.bytes),
+        sums: Sums::default(),
+    };
+    let mut both = session.both().await?;
+    let mut report = Report {
+        put: Meter::new()?,
+        get: Meter::new()?,
+        put_traffic: Traffic::default(),
+        get_traffic: Traffic::default(),
+        retried: 0,
+        server: Ends::begin(Levels::of(&both.server)),
+        client: Ends::begin(Levels::of(&both.client)),
+        server_peak: 0,
+    };
+    let mut which: Vec<usize> = (0..entries.len()).collect();
+    for round in 0..2 {
+        both = report.round(&session, entries, &which, both).await?;
+        which.retain(|index| entries[*index].fate == Fate::Changed);
+        if round == 0 {
+            report.retried = which.len();
+            for index in &which {
+                entries[*index].fate = Fate::Waiting;
+            }
+        }
+        if which.is_empty() {
+            break;
+        }
+    }
+    // A busy connection is lent receives, and has them until it ends. So it ends here, and what is
+    // left is looked at over a new one.
+    drop(session);
+    let client = KvClient::new(connect(runtime, addr).await?);
+    report.settle(&client, runtime).await?;
+    Ok(report)
+}
+
+async fn connect(runtime: &Runtime, addr: &str) -> Result<Channel, Failure> {
+    let channel = Channel::builder(addr)
+        .runtime(runtime)
+        .connect_timeout(Duration::from_secs(CONNECT_SECONDS))
+        .timeout(Duration::from_secs(CALL_SECONDS))
+        .connect()
+        .await?;
+    Ok(channel)
+}
+
+async fn server_stats(client: &KvClient) -> Result<StatsResponse, Failure> {
+    Ok(client.stats(StatsRequest {}).await?.into_inner())
+}
+
+/// Makes a call, and makes it again while the answer is that there is no memory for it now; also how
+/// often it was repeated. Both calls of this service may be executed twice.
+async fn patiently<R, F>(mut call: impl FnMut() -> F) -> (Result<R, Status>, u32)
+where
+    F: Future<Output = Result<R, Status>>,
+{
+    for repeats in 0..REPEATS_MAX {
+        match call().await {
+            Err(status) if status.code() == Code::ResourceExhausted => {}
+            result => return (result, repeats),
+        }
+    }
+    (call().await, REPEATS_MAX)
+}
+
+impl Session<'_> {
+    async fn both(&self) -> Result<Both, Failure> {
+        let server = server_stats(&self.client).await?;
+        Ok(Both { server, client: stats::snapshot(self.runtime, Usage::default()) })
+    }
+
+    /// The bytes that loading these files will take, for the progress bar; it need not be exact.
+    fn bytes(&self, entries: &[Entry], which: &[usize]) -> u64 {
+        let len = |index: &usize| {
+            let path = self.root.join(OsStr::from_bytes(&entries[*index].name));
+            path.symlink_metadata().map_or(0, |meta| meta.len())
+        };
+        which.iter().map(len).fold(0, u64::saturating_add)
+    }
+}
+
+impl Report {
+    /// Loads some files and reads them back; takes and returns the statistics around it.
+    async fn round(
+        &mut self,
+        session: &Session<'_>,
+        entries: &mut [Entry],
+        which: &[usize],
+        before: Both,
+    ) -> Result<Both, Failure> {
+        self.put.start("loading", session.bytes(entries, which));
+        load::load(session, entries, which, &mut self.put).await;
+        self.put.stop();
+        let loaded = session.both().await?;
+        self.put_traffic.add(Traffic::to_server(&before, &loaded));
+        let bytes = which.iter().map(|index| entries[*index].len).sum();
+        self.get.start("reading", bytes);
+        verify::verify(session, entries, which, &mut self.get).await;
+        self.get.stop();
+        let verified = session.both().await?;
+        self.get_traffic.add(Traffic::from_server(&loaded, &verified));
+        Ok(verified)
+    }
+
+    /// Waits until both ends are at their baseline again, within a bound, and takes the levels.
+    async fn settle(&mut self, client: &KvClient, runtime: &Runtime) -> Result<(), Failure> {
+        let until = Instant::now() + Duration::from_secs(SETTLE_SECONDS);
+        loop {
+            let stats = server_stats(client).await?;
+            self.server_peak = stats.memory.unwrap_or_default().peak;
+            self.server.end = Levels::of(&stats);
+            drop(stats);
+            self.client.end = Levels::here(runtime);
+            if (self.server.is_restored() && self.client.is_restored()) || Instant::now() >= until {
+                return Ok(());
+            }
+            thread::sleep(SETTLE_INTERVAL); // this thread is our own; the cores go on
+        }
+    }
+}

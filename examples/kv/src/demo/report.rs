@@ -1,0 +1,234 @@
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use crate::demo::entry::{Entry, Fate};
+use crate::demo::levels::{Levels, Traffic};
+use crate::demo::meter::Meter;
+use crate::demo::walk::Found;
+use crate::failure::Exit;
+use crate::stats::grouped;
+
+/// Problems told one by one; beyond these only their number.
+const PROBLEMS_TOLD: usize = 20;
+
+/// What the demo did, and what it left.
+pub(crate) struct Report {
+    pub(crate) put: Meter,
+    pub(crate) get: Meter,
+    pub(crate) put_traffic: Traffic,
+    pub(crate) get_traffic: Traffic,
+    /// Files loaded a second time because they had changed.
+    pub(crate) retried: usize,
+    pub(crate) server: Ends,
+    pub(crate) client: Ends,
+    /// The server's payload memory in use at its peak, in bytes.
+    pub(crate) server_peak: u64,
+}
+
+/// The levels of one process after connecting and after the work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// After connecting.
+    pub(crate) begin: Levels,
+    /// After the work.
+    pub(crate) end: Levels,
+}
+
+impl Ends {
+    /// Levels at the beginning, and so far none after.
+    pub(crate) fn begin(begin: Levels) -> Self {
+        Self { begin, end: Levels::default() }
+    }
+
+    /// Whether all is at the end as it was at the beginning.
+    pub(crate) fn is_restored(&self) -> bool {
+        self.begin == self.end
+    }
+}
+
+impl Report {
+    /// The table.
+    pub(crate) fn table(&self, found: &Found) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::UTF8_BORDERS_ONLY);
+        table.set_header(["", "put", "get"]);
+        let (put, get) = (&self.put, &self.get);
+        let mut row = |name: &str, put: String, get: String| {
+            table.add_row([name.to_owned(), put, get]);
+        };
+        row("files", grouped(put.files), grouped(get.files));
+        row("calls", grouped(put.calls), grouped(get.calls));
+        row("  repeated for want of memory", grouped(put.repeats), grouped(get.repeats));
+        row("bytes", grouped(put.bytes), grouped(get.bytes));
+        let (to, from) = (&self.put_traffic, &self.get_traffic);
+        let eager = |meter: &Meter, traffic: &Traffic| {
+            grouped(meter.calls.saturating_sub(traffic.values_by_read))
+        };
+        row("values in the message (eager)", eager(put, to), eager(get, from));
+        row("values by READ", grouped(to.values_by_read), grouped(from.values_by_read));
+        row("eager bytes of the device", grouped(to.eager_bytes), grouped(from.eager_bytes));
+        row("READ bytes of the device", grouped(to.read_bytes), grouped(from.read_bytes));
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+            let of = |meter: &Meter| micros(meter.nanos.value_at_quantile(quantile));
+            row(name, of(put), of(get));
+        }
+        let speed = |meter: &Meter| format!("{:.1}", meter.megabytes_per_second());
+        row("MB/s", speed(put), speed(get));
+        table.add_row(["", "after connecting", "at the end"]);
+        for (name, ends) in [("server", &self.server), ("client", &self.client)] {
+            for (what, of) in LEVELS {
+                table.add_row([
+                    format!("{name}: {what}"),
+                    grouped(of(&ends.begin)),
+                    grouped(of(&ends.end)),
+                ]);
+            }
+        }
+        table.add_row([
+            "server: payload bytes at peak".to_owned(),
+            String::new(),
+            grouped(self.server_peak),
+        ]);
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!("{table}\n{}\n", skipped(found))
+    }
+
+    /// Tells on standard error what went wrong; how to end.
+    pub(crate) fn problems(&self, entries: &[Entry], found: &Found) -> Exit {
+        let mut told = Told::default();
+        for problem in &found.unreadable {
+            told.tell(Exit::Incomplete, format_args!("not readable: {problem}"));
+        }
+        for entry in entries {
+            let name = OsStr::from_bytes(&entry.name).display();
+            match &entry.fate {
+                Fate::Verified => {}
+                Fate::Changed => told.tell(
+                    Exit::Incomplete,
+                    format_args!("changed while it was loaded, twice: {name}"),
+                ),
+                Fate::Unreadable(why) => {
+                    told.tell(Exit::Incomplete, format_args!("not readable: {name}: {why}"));
+                }
+                Fate::Failed(why) => told.tell(Exit::Failed, format_args!("failed: {name}: {why}")),
+                Fate::Differs(how) => {
+                    told.tell(Exit::Failed, format_args!("DIFFERS: {name}: {how}"))
+                }
+                Fate::Waiting | Fate::Loaded => {
+                    told.tell(Exit::Failed, format_args!("not read back: {name}"));
+                }
+            }
+        }
+        for (name, ends) in [("server", &self.server), ("client", &self.client)] {
+            for (what, of) in LEVELS {
+                let (begin, end) = (of(&ends.begin), of(&ends.end));
+                if begin != end {
+                    told.tell(Exit::Failed, format_args!("not restored: {name}: {what}: {begin} after connecting, {end} at the end"));
+                }
+            }
+        }
+        told.end()
+    }
+}
+
+/// The levels by name.
+type Level = (&'static str, fn(&Levels) -> u64);
+
+const LEVELS: [Level; 5] = [
+    ("payload bytes in use", |levels| levels.memory),
+    ("leases", |levels| levels.leases),
+    ("windows bound", |levels| levels.windows),
+    ("credits granted", |levels| levels.credits),
+    ("connections", |levels| levels.connections),
+];
+
+/// Problems told so far, and the worst exit code among them.
+#[derive(Default)]
+struct Told {
+    count: usize,
+    worst: Option<Exit>,
+}
+
+impl Told {
+    fn tell(&mut self, exit: Exit, problem: std::fmt::Arguments<'_>) {
+        if self.count < PROBLEMS_TOLD {
+            eprintln!("{problem}");
+        }
+        self.count += 1;
+        if self.worst != Some(Exit::Failed) {
+            self.worst = Some(exit);
+        }
+    }
+
+    fn end(self) -> Exit {
+        if self.count > PROBLEMS_TOLD {
+            eprintln!("and {} more", self.count - PROBLEMS_TOLD);
+        }
+        self.worst.unwrap_or(Exit::Done)
+    }
+}
+
+fn micros(nanos: u64) -> String {
+    format!("{} µs", grouped(nanos.div_ceil(1_000)))
+}
+
+fn skipped(found: &Found) -> String {
+    let skipped = &found.skipped;
+    let counts = [
+        (skipped.links, "symbolic links"),
+        (skipped.git, ".git"),
+        (skipped.target, "target"),
+        (skipped.special, "special files"),
+        (skipped.absent, "tracked but absent"),
+        (found.unreadable.len() as u64, "not readable"),
+    ];
+    let texts: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if texts.is_empty() {
+        "skipped: nothing".into()
+    } else {
+        format!("skipped: {}", texts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_problem_decides_how_to_end() {
+        let mut told = Told::default();
+        assert_eq!(Told::default().end(), Exit::Done);
+        told.tell(Exit::Incomplete, format_args!("a"));
+        told.tell(Exit::Failed, format_args!("b"));
+        told.tell(Exit::Incomplete, format_args!("c"));
+        assert_eq!(told.end(), Exit::Failed);
+    }
+
+    #[test]
+    fn each_kind_of_file_left_out_is_told_with_its_number() {
+        let mut found = Found::default();
+        assert_eq!(skipped(&found), "skipped: nothing");
+        found.skipped.links = 2;
+        found.skipped.git = 1;
+        assert_eq!(skipped(&found), "skipped: 2 symbolic links, 1 .git");
+    }
+
+    #[test]
+    fn ends_that_are_not_equal_are_not_restored() {
+        let begin = Levels { memory: 0, leases: 0, windows: 0, credits: 2, connections: 1 };
+        let mut ends = Ends::begin(begin);
+        assert!(!ends.is_restored());
+        ends.end = begin;
+        assert!(ends.is_restored());
+        ends.end.memory = 4096;
+        assert!(!ends.is_restored());
+    }
+}

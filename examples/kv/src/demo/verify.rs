@@ -1,0 +1,197 @@
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use futures_util::future::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use rpc_core::Status;
+use rpc_core::bytes::Bytes;
+
+use crate::demo::entry::{Entry, Fate};
+use crate::demo::meter::Meter;
+use crate::demo::parts::Part;
+use crate::demo::{Session, patiently};
+use crate::failure::sentence;
+use crate::files;
+use crate::kv::{GetRequest, GetResponse};
+
+/// How much of a file is in memory at a time while it is compared.
+const COMPARE_BYTES: usize = 256 << 10;
+
+/// Reads the files of these numbers back, many at a time, and compares every byte with the file as it
+/// is now; each that was `Loaded` ends as `Verified` or as something worse.
+pub(crate) async fn verify(
+    session: &Session<'_>,
+    entries: &mut [Entry],
+    which: &[usize],
+    meter: &mut Meter,
+) {
+    let loaded = which.iter().copied().filter(|index| entries[*index].fate == Fate::Loaded);
+    let loaded: Vec<usize> = loaded.collect();
+    let mut window = session.window;
+    let mut parts = Parts { which: loaded.iter(), now: None };
+    let mut buffer = vec![0; COMPARE_BYTES];
+    let mut flight = FuturesUnordered::new();
+    loop {
+        let done = match parts.peek(entries) {
+            Some((index, part)) if window.fits(part.len) => {
+                parts.advance();
+                window.start(part.len);
+                flight.push(get(session, index, part, part.key(&entries[index].name)));
+                // Polling starts the call now, not after the next answer has been compared.
+                flight.next().now_or_never().flatten()
+            }
+            _ => match flight.next().await {
+                Some(done) => Some(done),
+                None => break,
+            },
+        };
+        if let Some(done) = done {
+            window.end(done.part.len);
+            let entry = &mut entries[done.entry];
+            match done.result {
+                Ok(answer) => {
+                    meter.call(done.part.len, done.took, done.repeats);
+                    if let Err(fate) = check(session, entry, done.part, &answer, &mut buffer) {
+                        entry.end(fate);
+                    }
+                }
+                Err(status) => entry.end(Fate::Failed(sentence(&status))),
+            }
+        }
+    }
+    for index in loaded {
+        let entry = &mut entries[index];
+        entry.end(Fate::Verified);
+        meter.file(entry.fate == Fate::Verified);
+    }
+}
+
+struct Done {
+    entry: usize,
+    part: Part,
+    took: Duration,
+    repeats: u32,
+    result: Result<GetResponse, Status>,
+}
+
+async fn get(session: &Session<'_>, entry: usize, part: Part, key: Bytes) -> Done {
+    let start = Instant::now();
+    let request = GetRequest { key };
+    let (result, repeats) = patiently(|| session.client.get(request.clone())).await;
+    let result = result.map(|answer| answer.into_inner());
+    Done { entry, part, took: start.elapsed(), repeats, result }
+}
+
+/// The parts of some files in turn.
+struct Parts<'a> {
+    which: std::slice::Iter<'a, usize>,
+    /// A file and the number of its next part.
+    now: Option<(usize, u64)>,
+}
+
+impl Parts<'_> {
+    fn peek(&mut self, entries: &[Entry]) -> Option<(usize, Part)> {
+        loop {
+            let (index, part) = match self.now {
+                Some(now) => now,
+                None => (*self.which.next()?, 0),
+            };
+            self.now = Some((index, part));
+            match Part::of(entries[index].len, part) {
+                Some(part) => return Some((index, part)),
+                None => self.now = None,
+            }
+        }
+    }
+
+    fn advance(&mut self) {
+        if let Some((_, part)) = &mut self.now {
+            *part += 1;
+        }
+    }
+}
+
+/// Compares an answer with the file; where they differ, decides which of the two is at fault.
+fn check(
+    session: &Session<'_>,
+    entry: &Entry,
+    part: Part,
+    answer: &GetResponse,
+    buffer: &mut [u8],
+) -> Result<(), Fate> {
+    let value = &answer.value;
+    if !answer.found {
+        return Err(Fate::Differs("the key is not there".into()));
+    }
+    if value.len() != part.len {
+        let (stored, came) = (part.len, value.len());
+        return Err(Fate::Differs(format!("{stored} bytes were stored and {came} came back")));
+    }
+    let path = session.root.join(OsStr::from_bytes(&entry.name));
+    let difference = match files::open_regular(&path) {
+        Ok((file, _)) => difference(&file, part.offset, value, buffer),
+        Err(_) => Some(0), // gone, or no longer a file
+    };
+    let Some(at) = difference else { return Ok(()) };
+    let stored = entry.sums.get(part.index as usize);
+    if stored == Some(&session.sums.of(value)) {
+        return Err(Fate::Changed);
+    }
+    let at = part.offset + at as u64;
+    Err(Fate::Differs(format!("at byte {at}, what came back is not what was stored")))
+}
+
+/// Where a value and a range of a file differ first; a file that ends early or cannot be read differs.
+fn difference(file: &File, offset: u64, value: &[u8], buffer: &mut [u8]) -> Option<usize> {
+    let mut at = 0;
+    for piece in value.chunks(buffer.len()) {
+        let same = &mut buffer[..piece.len()];
+        if file.read_exact_at(same, offset + at as u64).is_err() {
+            return Some(at);
+        }
+        if same != piece {
+            let first = same.iter().zip(piece).position(|(file, value)| file != value);
+            return Some(at + first.unwrap_or(0));
+        }
+        at += piece.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_byte_that_differs_is_found_across_pieces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut value: Vec<u8> = (0..100).collect();
+        std::fs::write(&path, [&[9; 3][..], &value].concat()).unwrap();
+        let file = File::open(&path).unwrap();
+        let mut buffer = [0; 32];
+        assert_eq!(difference(&file, 3, &value, &mut buffer), None);
+        value[70] ^= 1;
+        assert_eq!(difference(&file, 3, &value, &mut buffer), Some(70));
+        value[70] ^= 1;
+        value.push(0);
+        assert_eq!(difference(&file, 3, &value, &mut buffer), Some(96));
+    }
+
+    #[test]
+    fn all_parts_of_all_files_are_visited_once() {
+        let most = crate::limits::VALUE_BYTES_MAX as u64;
+        let lens = [0, 2 * most + 1, 5];
+        let entries = lens.map(|len| Entry { len, ..Entry::new(Vec::new()) });
+        let mut parts = Parts { which: [0, 1, 2].iter(), now: None };
+        let mut seen = Vec::new();
+        while let Some((index, part)) = parts.peek(&entries) {
+            seen.push((index, part.index));
+            parts.advance();
+        }
+        assert_eq!(seen, [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]);
+    }
+}

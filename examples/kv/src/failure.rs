@@ -1,0 +1,153 @@
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use rpc_core::{Execution, Status};
+
+/// How a command ended, as its exit code says it. 2 is the command line parser's, for wrong usage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// 0: all was done.
+    Done,
+    /// 1: it failed, there was no such key, or a byte read back was not the byte stored.
+    Failed,
+    /// 3: what was done is right, but some files could not be read or kept changing.
+    Incomplete,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Incomplete => 3,
+        })
+    }
+}
+
+/// Why a command could not be carried out: one sentence for people, and what caused it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    what: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// A failure that needs no further cause.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), source: None }
+    }
+
+    /// A failure with the error that caused it.
+    pub(crate) fn because(
+        what: impl Into<String>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self { what: what.into(), source: Some(source.into()) }
+    }
+
+    /// Prints it on standard error with all its causes; the exit code to end with.
+    ///
+    /// A reader that closed our output early (`kv get … | head`) has what it wanted: no error.
+    pub(crate) fn report(&self) -> ExitCode {
+        if self.is_closed_output() {
+            return Exit::Done.into();
+        }
+        eprint!("{self}");
+        Exit::Failed.into()
+    }
+
+    fn is_closed_output(&self) -> bool {
+        self.source
+            .as_ref()
+            .and_then(|source| source.downcast_ref::<io::Error>())
+            .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "error: {}", self.what)?;
+        let mut told = self.what.clone();
+        let mut cause: Option<&dyn Error> = self.source.as_deref().map(|source| source as _);
+        if let Some(status) = cause.and_then(|cause| cause.downcast_ref::<Status>()) {
+            // Its message is the sentence above; what is left to say is whether the call ran.
+            writeln!(f, "  {:?}: {}", status.code(), execution(status))?;
+            cause = status.source();
+        }
+        // The chain is as long as the layers below are deep; the bound is for a source that is its
+        // own source.
+        for _ in 0..16 {
+            let Some(error) = cause else { break };
+            let text = error.to_string();
+            if text != told {
+                writeln!(f, "  because: {text}")?;
+                told = text;
+            }
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl Error for Failure {}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self { what: sentence(&status), source: Some(Box::new(status)) }
+    }
+}
+
+/// Whether the call behind a status ran, in words.
+fn execution(status: &Status) -> &'static str {
+    match status.execution() {
+        Execution::NotExecuted => "it was not executed, so it is safe to repeat",
+        Execution::MaybeExecuted => "nobody here can know whether it was executed",
+        Execution::Executed => "it was executed, and this is the answer",
+    }
+}
+
+/// A status as a sentence: its message, or what its code means where it has none.
+pub(crate) fn sentence(status: &Status) -> String {
+    if status.message().is_empty() {
+        status.code().description().to_owned()
+    } else {
+        status.message().to_owned()
+    }
+}
+
+/// Writes to standard output. A closed pipe is an error here, not a panic as with `println!`.
+pub(crate) fn out(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(bytes)
+        .and_then(|()| stdout.flush())
+        .map_err(|error| Failure::because("writing to standard output failed", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_all_its_causes() {
+        let inner = Failure::because("inner", io::Error::other("innermost"));
+        let text = inner.to_string();
+        assert_eq!(text, "error: inner\n  because: innermost\n");
+    }
+
+    #[test]
+    fn a_status_without_a_message_is_told_by_its_code() {
+        let failure = Failure::from(Status::data_loss(""));
+        let text = failure.to_string();
+        assert!(text.starts_with("error: data is lost or damaged\n  DataLoss: "), "{text}");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure() {
+        let pipe = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(Failure::because("writing", pipe).is_closed_output());
+        assert!(!Failure::new("writing").is_closed_output());
+    }
+}

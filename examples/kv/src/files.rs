@@ -1,0 +1,127 @@
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use rpc_core::bytes::Bytes;
+use rpc_core::{Channel, Status};
+use rustix::fs::{Mode, OFlags};
+
+use crate::limits::{PAYLOAD_BYTES_MIN, VALUE_BYTES_MAX};
+
+/// What tells that a file is still the one that was read, and unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    device: u64,
+    inode: u64,
+    len: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// The stamp of an open file.
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        Ok(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            len: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
+
+    /// The file's length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+/// Opens a regular file to read. A symbolic link is not followed and a FIFO not waited for, so a path
+/// that has become one since it was found is an error, not a hang.
+pub(crate) fn open_regular(path: &Path) -> io::Result<(File, Stamp)> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    let stamp = Stamp::of(&file)?;
+    Ok((file, stamp))
+}
+
+/// Why a value could not be read from a file.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    /// The file could not be read.
+    Io(io::Error),
+    /// The file ends before the range does: it was longer when it was opened.
+    Short,
+    /// No payload memory for it now.
+    Memory(Status),
+}
+
+/// A range of a file as a value: in payload memory, from where it is sent without a copy, if it is long.
+pub(crate) fn read_value(
+    channel: &Channel,
+    file: &File,
+    offset: u64,
+    len: usize,
+) -> Result<Bytes, ReadError> {
+    if len < PAYLOAD_BYTES_MIN {
+        let mut value = vec![0; len];
+        read_range(file, offset, &mut value)?;
+        return Ok(value.into());
+    }
+    let mut value = channel.alloc(len).map_err(ReadError::Memory)?;
+    read_range(file, offset, &mut value)?;
+    Ok(value.freeze())
+}
+
+fn read_range(file: &File, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+    file.read_exact_at(into, offset).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => ReadError::Short,
+        _ => ReadError::Io(error),
+    })
+}
+
+/// All that a reader has, `None` if that is more than a value may have.
+pub(crate) fn read_bounded(from: impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut value = Vec::new();
+    from.take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut value)?;
+    Ok((value.len() <= VALUE_BYTES_MAX).then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_folders_and_fifos_are_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), b"x").unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        let fifo = std::process::Command::new("mkfifo").arg(dir.path().join("fifo")).status();
+        assert!(fifo.unwrap().success());
+        assert_eq!(open_regular(&dir.path().join("file")).unwrap().1.len(), 1);
+        for refused in ["link", "fifo", ".", "absent"] {
+            assert!(open_regular(&dir.path().join(refused)).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_write_changes_the_stamp() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"x").unwrap();
+        let (file, before) = open_regular(&path).unwrap();
+        std::fs::write(&path, b"longer").unwrap();
+        assert_ne!(Stamp::of(&file).unwrap(), before);
+    }
+
+    #[test]
+    fn a_reader_without_end_is_cut_at_the_longest_value() {
+        assert_eq!(read_bounded(&b"abc"[..]).unwrap().as_deref(), Some(&b"abc"[..]));
+        assert!(read_bounded(io::repeat(7)).unwrap().is_none());
+    }
+}

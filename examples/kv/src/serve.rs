@@ -1,0 +1,118 @@
+use std::io::{self, Read};
+use std::thread;
+use std::time::Duration;
+
+use rpc_core::{Runtime, Server};
+
+use crate::cli::{RuntimeArgs, ServeArgs};
+use crate::failure::{Exit, Failure, out};
+use crate::kv::KvServer;
+use crate::limits::STOP_SECONDS;
+use crate::service::Service;
+use crate::stop::Stop;
+use crate::store::Store;
+
+/// What `kv serve` prints before its address, once it listens. Programs read this line.
+pub(crate) const LISTENING: &str = "listening on ";
+
+/// The store's bound where the machine does not tell how much memory it has.
+const STORE_BYTES_FALLBACK: u64 = 1 << 30;
+
+/// `kv serve`
+pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
+    let runtime = runtime(&args.runtime)?;
+    let store = Store::new(args.store.unwrap_or_else(store_bytes_default));
+    let stop = Stop::default();
+    stop_on_signal(stop.clone())?;
+    if args.until_stdin_closes {
+        stop_with_parent(stop.clone())?;
+    }
+    rpc_core::block_on(async {
+        let bound = Server::builder()
+            .runtime(&runtime)
+            .add_service(KvServer::new(Service::new(store, runtime.clone())))
+            .bind(&args.addr)
+            .await?;
+        let scheme = args.addr.split_once("://").map_or("soft", |(scheme, _)| scheme);
+        out(format!("{LISTENING}{scheme}://{}\n", bound.local_addr()).as_bytes())?;
+        bound.serve_with_shutdown(stop.asked()).await?;
+        Ok(Exit::Done)
+    })
+}
+
+/// A runtime as the command line asks for it.
+pub(crate) fn runtime(args: &RuntimeArgs) -> Result<Runtime, Failure> {
+    let mut builder = Runtime::builder().cores(usize::from(args.cores));
+    if let Some(bytes) = args.memory {
+        builder = builder.budget_bytes(bytes);
+    }
+    if let Some(spin) = args.spin {
+        builder = builder.spin(Duration::from_micros(u64::from(spin)));
+    }
+    Ok(builder.build()?)
+}
+
+/// The first SIGINT or SIGTERM lets calls that run come to their end; the second ends the process.
+fn stop_on_signal(stop: Stop) -> Result<(), Failure> {
+    let handler = move || {
+        if !ask(&stop) {
+            std::process::exit(130); // as a shell calls a process that SIGINT ended
+        }
+    };
+    ctrlc::set_handler(handler).map_err(|error| {
+        Failure::because("SIGINT and SIGTERM cannot be caught in this process", error)
+    })
+}
+
+/// Stops when the process that holds the other end of standard input is gone, however it ended.
+fn stop_with_parent(stop: Stop) -> Result<(), Failure> {
+    let wait = move || {
+        // Whatever comes is dropped; the end of it, or an error, is the sign.
+        let mut dropped = [0; 256];
+        while io::stdin().read(&mut dropped).is_ok_and(|read| read > 0) {}
+        ask(&stop);
+    };
+    let spawned = thread::Builder::new().name("kv-parent".into()).spawn(wait);
+    spawned.map(drop).map_err(|error| Failure::because("no thread can be started", error))
+}
+
+/// Asks to stop, and sees to it that the process ends: in order, or after [`STOP_SECONDS`]. True the
+/// first time.
+fn ask(stop: &Stop) -> bool {
+    if !stop.ask() {
+        return false;
+    }
+    let late = || {
+        // Not to wait for anything: this is the time limit itself.
+        thread::sleep(Duration::from_secs(STOP_SECONDS));
+        eprintln!("error: calls still run after {STOP_SECONDS} s; ending without them");
+        std::process::exit(1);
+    };
+    // Without this thread a call that never ends would keep the process; a second signal still ends it.
+    _ = thread::Builder::new().name("kv-stop".into()).spawn(late);
+    true
+}
+
+/// Half of the machine's memory: the rest is for messages on their way, and for everybody else.
+fn store_bytes_default() -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return STORE_BYTES_FALLBACK };
+    memory_total(&text).map_or(STORE_BYTES_FALLBACK, |bytes| bytes / 2)
+}
+
+fn memory_total(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_memory_is_read_in_bytes() {
+        assert_eq!(memory_total("MemFree: 1 kB\nMemTotal:  2048 kB\n"), Some(2 << 20));
+        assert_eq!(memory_total("MemTotal: much\n"), None);
+        assert_eq!(memory_total(""), None);
+    }
+}

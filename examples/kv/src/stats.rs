@@ -1,0 +1,219 @@
+use comfy_table::{CellAlignment, Table, presets};
+use rpc_core::Runtime;
+use serde_json::{Value, json};
+
+use crate::cli::StatsArgs;
+use crate::failure::{Exit, Failure, out};
+use crate::kv::{CoreStats, KvClient, MemoryStats, StatsRequest, StatsResponse};
+use crate::ops;
+use crate::store::Usage;
+
+/// `kv stats`
+pub(crate) fn run(args: &StatsArgs) -> Result<Exit, Failure> {
+    let stats = rpc_core::block_on(async {
+        let client = KvClient::new(ops::connect(&args.addr).await?);
+        Ok::<_, Failure>(client.stats(StatsRequest {}).await?.into_inner())
+    })?;
+    let text = if args.json { format!("{:#}\n", to_json(&stats)) } else { to_text(&stats) };
+    out(text.as_bytes())?;
+    Ok(Exit::Done)
+}
+
+/// What a runtime and a store have done so far, as a message.
+pub(crate) fn snapshot(runtime: &Runtime, usage: Usage) -> StatsResponse {
+    let stats = runtime.stats();
+    let memory = MemoryStats {
+        budget: stats.memory.budget,
+        pinned: stats.memory.mapped,
+        inbound: stats.memory.inbound,
+        outbound: stats.memory.outbound,
+        peak: stats.memory.peak,
+        held_by_users: stats.memory.held_by_users,
+        delivered_as_copies: stats.memory.delivered_as_copies,
+    };
+    let cores = stats.cores.iter().enumerate();
+    let cores = cores.map(|(index, core)| core_stats(index as u32, core));
+    StatsResponse {
+        cores: cores.collect(),
+        memory: Some(memory),
+        keys: usage.keys,
+        value_bytes: usage.value_bytes,
+    }
+}
+
+/// One core. Bytes, SENDs, READs, windows and receives are the device's own numbers.
+fn core_stats(index: u32, core: &rpc_core::CoreStats) -> CoreStats {
+    CoreStats {
+        core: index,
+        calls_served: core.calls_served,
+        calls_made: core.calls_made,
+        eager_bytes_sent: core.device.send_bytes,
+        eager_bytes_received: core.device.recv_bytes,
+        read_bytes: core.device.read_bytes,
+        read_bytes_served: core.device.read_bytes_served,
+        sends: core.device.sends,
+        receives: core.device.recvs,
+        reads: core.device.reads,
+        binds: core.device.binds,
+        connections: core.connections,
+        receives_posted: core.receives_posted,
+        credits_granted: core.credits_granted,
+        leases: core.leases,
+        windows_bound: core.usage.mws_bound,
+        errors: core.errors,
+        receives_in_queue: core.usage.srq_wrs,
+        rnr_naks_sent: core.device.rnr_naks_sent,
+        remote_access_errors: core.device.remote_access_errors,
+        stalls: core.stalls,
+        lost_wakeups: core.lost_wakeups,
+    }
+}
+
+/// A row of the table: its name, and the number of one core.
+type Row = (&'static str, fn(&CoreStats) -> u64);
+
+const ROWS: [Row; 21] = [
+    ("calls served", |core| core.calls_served),
+    ("calls made", |core| core.calls_made),
+    ("eager bytes received", |core| core.eager_bytes_received),
+    ("eager bytes sent", |core| core.eager_bytes_sent),
+    ("READ bytes fetched", |core| core.read_bytes),
+    ("READ bytes served", |core| core.read_bytes_served),
+    ("SENDs", |core| core.sends),
+    ("receives", |core| core.receives),
+    ("READs", |core| core.reads),
+    ("windows bound so far", |core| core.binds),
+    ("connections", |core| core.connections.into()),
+    ("receives posted", |core| core.receives_posted.into()),
+    ("credits granted", |core| core.credits_granted.into()),
+    ("receives in the queue", |core| core.receives_in_queue.into()),
+    ("leases", |core| core.leases.into()),
+    ("windows bound now", |core| core.windows_bound.into()),
+    ("errors", |core| core.errors),
+    ("RNR NAKs sent", |core| core.rnr_naks_sent),
+    ("remote access errors", |core| core.remote_access_errors),
+    ("stalls over 10 ms", |core| core.stalls),
+    ("lost wakeups", |core| core.lost_wakeups),
+];
+
+fn to_text(stats: &StatsResponse) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    let head = |core: &CoreStats| format!("core {}", core.core);
+    table.set_header([String::new()].into_iter().chain(stats.cores.iter().map(head)));
+    for (name, of) in ROWS {
+        let numbers = stats.cores.iter().map(|core| grouped(of(core)));
+        table.add_row([name.to_owned()].into_iter().chain(numbers));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut text = format!("{table}\n");
+    let memory = stats.memory.unwrap_or_default();
+    for (name, bytes) in [
+        ("payload memory: budget", memory.budget),
+        ("pinned", memory.pinned),
+        ("inbound in use", memory.inbound),
+        ("outbound in use", memory.outbound),
+        ("in use at peak", memory.peak),
+        ("held by users", memory.held_by_users),
+        ("payloads copied instead", memory.delivered_as_copies),
+        ("stored: keys", stats.keys),
+        ("bytes of values", stats.value_bytes),
+    ] {
+        text.push_str(&format!(" {name:>24}  {:>16}\n", grouped(bytes)));
+    }
+    text
+}
+
+fn to_json(stats: &StatsResponse) -> Value {
+    let core = |core: &CoreStats| {
+        json!({
+            "core": core.core,
+            "calls_served": core.calls_served,
+            "calls_made": core.calls_made,
+            "eager_bytes_sent": core.eager_bytes_sent,
+            "eager_bytes_received": core.eager_bytes_received,
+            "read_bytes": core.read_bytes,
+            "read_bytes_served": core.read_bytes_served,
+            "sends": core.sends,
+            "receives": core.receives,
+            "reads": core.reads,
+            "binds": core.binds,
+            "connections": core.connections,
+            "receives_posted": core.receives_posted,
+            "credits_granted": core.credits_granted,
+            "leases": core.leases,
+            "windows_bound": core.windows_bound,
+            "errors": core.errors,
+            "receives_in_queue": core.receives_in_queue,
+            "rnr_naks_sent": core.rnr_naks_sent,
+            "remote_access_errors": core.remote_access_errors,
+            "stalls": core.stalls,
+            "lost_wakeups": core.lost_wakeups,
+        })
+    };
+    let memory = stats.memory.unwrap_or_default();
+    json!({
+        "cores": stats.cores.iter().map(core).collect::<Vec<_>>(),
+        "memory": {
+            "budget": memory.budget,
+            "pinned": memory.pinned,
+            "inbound": memory.inbound,
+            "outbound": memory.outbound,
+            "peak": memory.peak,
+            "held_by_users": memory.held_by_users,
+            "delivered_as_copies": memory.delivered_as_copies,
+        },
+        "keys": stats.keys,
+        "value_bytes": stats.value_bytes,
+    })
+}
+
+/// A number with a comma between groups of three digits.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(67_108_864), "67,108,864");
+    }
+
+    #[test]
+    fn json_has_the_names_and_numbers_of_the_message() {
+        let core = CoreStats { read_bytes: 7, leases: 1, ..CoreStats::default() };
+        let memory = Some(MemoryStats { peak: 9, ..MemoryStats::default() });
+        let stats = StatsResponse { cores: vec![core], memory, keys: 3, value_bytes: 5 };
+        let json = to_json(&stats);
+        assert_eq!(json["cores"][0]["read_bytes"], 7);
+        assert_eq!(json["cores"][0]["leases"], 1);
+        assert_eq!(json["memory"]["peak"], 9);
+        assert_eq!(json["keys"], 3);
+    }
+
+    #[test]
+    fn the_table_shows_every_core() {
+        let core = |core, reads| CoreStats { core, reads, ..CoreStats::default() };
+        let stats =
+            StatsResponse { cores: vec![core(0, 1_234), core(1, 5)], ..StatsResponse::default() };
+        let text = to_text(&stats);
+        assert!(text.contains("core 0") && text.contains("core 1"), "{text}");
+        assert!(text.contains("1,234"), "{text}");
+    }
+}
