@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::os::fd::BorrowedFd;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,6 +8,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::alarms::Alarms;
+use async_task::Runnable;
+
 use super::capacity::{SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
 use super::clock::Clock;
 use super::drive::{Drive, Turn};
@@ -170,7 +173,7 @@ impl Core {
             let Some(runnable) = next.or_else(|| self.shared.take_runnable()) else { return done };
             let before = self.clock.now();
             let first = *first.get_or_insert(before);
-            runnable.run();
+            run_task(runnable);
             let after = self.clock.now();
             turn.report_stall("a task", after.since(before));
             if after.since(first) > TASKS_PER_TURN_TIME {
@@ -372,5 +375,12 @@ impl Core {
         self.local.ready.borrow_mut().clear();
         while self.shared.take_runnable().is_some() {}
         self.shared.end_pushed();
+    }
+}
+
+/// Runs a task once. One that panics ends alone: whoever joins it learns of it, and the core goes on.
+fn run_task(runnable: Runnable) {
+    if std::panic::catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
+        tracing::error!("a task panicked; it has ended and its core goes on");
     }
 }
