@@ -19,7 +19,7 @@ use super::status;
 use super::submission::{
     Answer, ConnectionKey, HandlerEnd, HandlerFuture, IncomingCall, Method, ReceivedBody,
 };
-use crate::protocol::{CallId, OutAnswer};
+use crate::protocol::{CallId, InCall, OutAnswer};
 use crate::verbs::Device;
 use crate::{Code, Status, Time};
 
@@ -39,6 +39,26 @@ pub(super) struct Arrived {
 const ANSWER_LEASE: Duration = Duration::from_secs(30);
 
 impl<D: Device> Engine<D> {
+    /// A call arrived: it begins with the others of this turn.
+    pub(super) fn arrive(&mut self, slot: u32, call: InCall) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        if let Some(name) = &call.name {
+            // Now, and not when the call begins: it may be cancelled before, and later calls of the
+            // method come without its name.
+            connection.learn(call.method, name);
+        }
+        let body = connection.take_body(&self.pool, call.body);
+        self.arrived.push(Arrived {
+            connection: connection.key,
+            call: call.call,
+            method: call.method,
+            name: call.name,
+            deadline: call.deadline,
+            metadata: call.metadata,
+            body,
+        });
+    }
+
     /// Begins the calls that arrived in this turn.
     pub(super) fn begin_arrived(&mut self, turn: &Turn<'_>) -> usize {
         if self.arrived.is_empty() {
@@ -203,21 +223,14 @@ fn resolve<D: Device>(
     number: u32,
     name: Option<&str>,
 ) -> Result<Method, String> {
-    let index = number as usize;
     if let Some(name) = name {
-        let found = connection.server.as_ref().and_then(|server| server.dispatch.resolve(name));
-        // The state machine hands numbers out densely and bounds them.
-        if connection.methods.len() <= index {
-            connection.methods.resize(index + 1, None);
-        }
-        connection.methods[index] = found;
-        return found.ok_or_else(|| {
+        return connection.learn(number, name).ok_or_else(|| {
             format!("this server has no method '{name}'; it may be older or newer than the caller")
         });
     }
     connection
         .methods
-        .get(index)
+        .get(number as usize)
         .copied()
         .flatten()
         .ok_or_else(|| "this server does not have the method that was called".to_owned())

@@ -120,6 +120,18 @@ impl<D: Device> Connection<D> {
         !matches!(self.stage, Stage::Draining { .. })
     }
 
+    /// Notes what a number of the peer means from now on.
+    pub(super) fn learn(&mut self, number: u32, name: &str) -> Option<Method> {
+        let index = number as usize;
+        let found = self.server.as_ref().and_then(|server| server.dispatch.resolve(name));
+        // The state machine hands numbers out densely and bounds them.
+        if self.methods.len() <= index {
+            self.methods.resize(index + 1, None);
+        }
+        self.methods[index] = found;
+        found
+    }
+
     /// The body of a message that arrived, with the pieces that were READ for it.
     pub(super) fn take_body(&mut self, pool: &Pool, body: InBody) -> ReceivedBody {
         let mut pieces: Vec<Option<PayloadMut>> = body

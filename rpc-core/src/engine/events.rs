@@ -1,6 +1,5 @@
 //! What the state machine of a connection asks for, done.
 
-use super::arrivals::Arrived;
 use super::cell::Reply;
 use super::drive::Turn;
 use super::engine::Engine;
@@ -57,18 +56,7 @@ impl<D: Device> Engine<D> {
             Event::Fetch { transfer, pieces, answer, deadline } => {
                 self.fetch(turn, slot, transfer, pieces, answer, deadline);
             }
-            Event::Call(call) => {
-                let body = connection.take_body(&self.pool, call.body);
-                self.arrived.push(Arrived {
-                    connection: connection.key,
-                    call: call.call,
-                    method: call.method,
-                    name: call.name,
-                    deadline: call.deadline,
-                    metadata: call.metadata,
-                    body,
-                });
-            }
+            Event::Call(call) => self.arrive(slot, call),
             Event::Answer { token, status: answer, metadata, body } => {
                 let body = connection.take_body(&self.pool, body);
                 if let Some(cell) = connection.calls.try_remove(token as usize) {

@@ -95,7 +95,7 @@ pub struct InCall {
     /// The short id of its method, from 1; 0 if the peer has used up its short ids, and then `name` is
     /// always there.
     pub method: u32,
-    /// The method's name, on the first use of its short id.
+    /// The method's name, with the first call of its short id that is handed out.
     pub name: Option<Box<str>>,
     /// When the caller gives up, on our clock.
     pub deadline: Option<Time>,

@@ -73,27 +73,36 @@ impl Name {
     }
 }
 
-/// How many ids the peer has given out.
+/// The ids that the peer has given out.
+///
+/// The name of an id travels once, with a call that may never be handed out: it may be refused, or
+/// cancelled while its payloads are READ, and a smaller call of the same method may overtake it. So
+/// the name waits here for the first call of its id that is.
 #[derive(Debug, Default)]
 pub(crate) struct MethodsIn {
-    seen: u32,
+    /// By id, from 1; `None` where the name was handed out. [`METHODS_MAX`] names at most, each no
+    /// longer than a frame may carry.
+    names: Vec<Option<Box<str>>>,
 }
 
 impl MethodsIn {
-    /// Takes the id of a request and whether its name came along.
-    pub(crate) fn take(&mut self, id: u32, named: bool) -> Result<(), Violation> {
-        let right = match (id, named) {
-            (0, named) => named,
-            (id, false) => id <= self.seen,
-            (id, true) => id == self.seen + 1 && id <= METHODS_MAX,
-        };
-        if !right {
-            return Err(Violation::Method(id));
+    /// Takes the id of a request, and its name if that came along.
+    pub(crate) fn take(&mut self, id: u32, name: Option<&str>) -> Result<(), Violation> {
+        let seen = self.names.len() as u32;
+        match (id, name) {
+            (0, Some(_)) => Ok(()),
+            (1.., None) if id <= seen => Ok(()),
+            (1..=METHODS_MAX, Some(name)) if id == seen + 1 => {
+                self.names.push(Some(name.into()));
+                Ok(())
+            }
+            _ => Err(Violation::Method(id)),
         }
-        if id > self.seen {
-            self.seen = id;
-        }
-        Ok(())
+    }
+
+    /// The name of an id, for the first call of it that is handed out.
+    pub(crate) fn first_name(&mut self, id: u32) -> Option<Box<str>> {
+        self.names.get_mut(id.checked_sub(1)? as usize)?.take()
     }
 }
 
@@ -109,7 +118,7 @@ mod tests {
         for (name, id, named) in expected {
             assert_eq!(methods.id(name), (id, named));
             methods.sent(name, id);
-            assert_eq!(peer.take(id, named), Ok(()));
+            assert_eq!(peer.take(id, named.then_some(name)), Ok(()));
         }
         assert_eq!(methods.id("c"), (0, true));
     }
@@ -117,14 +126,28 @@ mod tests {
     #[test]
     fn an_id_never_introduced_or_introduced_wrongly_is_a_violation() {
         let mut peer = MethodsIn::default();
-        for (id, named) in [(1, false), (0, false), (2, true), (u32::MAX, true)] {
-            assert_eq!(peer.take(id, named), Err(Violation::Method(id)));
+        for (id, name) in [(1, None), (0, None), (2, Some("a")), (u32::MAX, Some("a"))] {
+            assert_eq!(peer.take(id, name), Err(Violation::Method(id)));
         }
-        assert_eq!(peer.take(1, true), Ok(()));
-        assert_eq!(peer.take(1, true), Err(Violation::Method(1)));
+        assert_eq!(peer.take(1, Some("a")), Ok(()));
+        assert_eq!(peer.take(1, Some("a")), Err(Violation::Method(1)));
         for id in 2..=METHODS_MAX {
-            assert_eq!(peer.take(id, true), Ok(()));
+            assert_eq!(peer.take(id, Some("a")), Ok(()));
         }
-        assert_eq!(peer.take(METHODS_MAX + 1, true), Err(Violation::Method(METHODS_MAX + 1)));
+        assert_eq!(peer.take(METHODS_MAX + 1, Some("a")), Err(Violation::Method(METHODS_MAX + 1)));
+    }
+
+    #[test]
+    fn a_name_waits_for_the_first_call_of_its_id_that_is_handed_out() {
+        let mut peer = MethodsIn::default();
+        peer.take(1, Some("a")).unwrap();
+        peer.take(2, Some("b")).unwrap();
+        peer.take(1, None).unwrap();
+        assert_eq!(peer.first_name(2).as_deref(), Some("b"));
+        assert_eq!(peer.first_name(1).as_deref(), Some("a"));
+        assert_eq!(
+            (peer.first_name(1), peer.first_name(0), peer.first_name(3)),
+            (None, None, None)
+        );
     }
 }

@@ -86,7 +86,7 @@ impl Connection {
             Held::Call(call) => {
                 if let Some(slot) = self.incoming.get_mut(call.call) {
                     slot.state = InState::Running;
-                    self.events.push_back(Event::Call(call));
+                    self.hand_out(call);
                 }
             }
             Held::Answer { call, status, metadata, body } => {

@@ -191,7 +191,7 @@ impl Connection {
             return Err(Violation::CallIdReused);
         }
         // Before anything can refuse the call: later ones rely on the names of this one.
-        self.methods_in.take(request.method, request.name.is_some())?;
+        self.methods_in.take(request.method, request.name)?;
         self.stray.progress();
         if let Some((code, message)) = self.reason_to_refuse(&request) {
             if let Some(lease) = request.segments.lease() {
@@ -228,6 +228,14 @@ impl Connection {
         })
     }
 
+    /// A call of the peer is complete.
+    pub(super) fn hand_out(&mut self, mut call: InCall) {
+        if let Some(name) = self.methods_in.first_name(call.method) {
+            call.name = Some(name);
+        }
+        self.events.push_back(Event::Call(call));
+    }
+
     /// Accepts a request that nothing speaks against.
     fn take_request(&mut self, now: Time, wire: u64, request: &RequestFrame<'_>) {
         let deadline = request.timeout.map(|timeout| now + timeout);
@@ -235,7 +243,8 @@ impl Connection {
         let mut call = InCall {
             call: CallId(0),
             method: request.method,
-            name: request.name.map(Into::into),
+            // A name with an id comes with the first call of it that is handed out.
+            name: request.name.filter(|_| request.method == 0).map(Into::into),
             deadline,
             metadata: copied(request.metadata),
             priority: request.priority,
@@ -247,7 +256,7 @@ impl Connection {
                 let Some(id) = self.incoming.insert(wire, InState::Running) else { return };
                 call.call = id;
                 self.arm_incoming(id, deadline);
-                self.events.push_back(Event::Call(call));
+                self.hand_out(call);
             }
             Some(Err(message)) => {
                 self.refuse_wire(wire, Code::ResourceExhausted as u32, message.into());
