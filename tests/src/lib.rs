@@ -3,13 +3,19 @@
 //! - [`Payloads`]: seeded bytes that can be checked without keeping a copy.
 //! - [`ProcSelf`]: threads, descriptors and memory of a process as the kernel counts them, for
 //!   baselines that do not come from the code under test.
+//! - [`Quiescence`]: that everything a test used came back, by the devices' and the kernel's counts.
+//! - [`Watchdog`]: an end for a test that would wait for ever.
 //! - [`tidy`]: the rules of this repository as checks over its files.
 
 #![forbid(unsafe_code)]
 
 mod payloads;
 mod proc_self;
+mod quiescence;
 pub mod tidy;
+mod watchdog;
 
 pub use payloads::{Mismatch, Payloads};
 pub use proc_self::{ProcSelf, eventually};
+pub use quiescence::{Quiescence, assert_credits_are_backed};
+pub use watchdog::Watchdog;

@@ -1,0 +1,212 @@
+//! Payloads that travel by READ: counted by the devices, and given back whatever happens.
+
+use std::time::Duration;
+
+use rpc_core::bytes::Bytes;
+use rpc_core::{Runtime, block_on};
+use rpc_tests::{Quiescence, eventually};
+
+use crate::fixture::{Blob, LINKS, Number, PAYLOADS, SETTLE, Served, begin, blob};
+
+/// One value of the greatest size.
+const VALUE_BYTES: usize = 64 << 20;
+/// Memory for one of them each way, and for an answer beside it.
+const BUDGET_BYTES: u64 = 512 << 20;
+
+fn builder(tcp: bool) -> rpc_core::RuntimeBuilder {
+    Runtime::builder().tcp_links(tcp).budget_bytes(BUDGET_BYTES)
+}
+
+#[test]
+fn a_value_of_64_mib_travels_by_read_each_way_and_little_else_is_sent() {
+    for tcp in LINKS {
+        let mut quiescence = Quiescence::within(Duration::from_secs(120));
+        let server = quiescence.runtime(builder(tcp));
+        let client = quiescence.runtime(builder(tcp));
+        let served = Served::start(&server);
+        let probe = served.client(&client);
+        let got = block_on(probe.echo(blob(5, VALUE_BYTES))).unwrap().into_inner().data;
+        assert_eq!(PAYLOADS.check(5, VALUE_BYTES, &got), Ok(()));
+        for runtime in [&client, &server] {
+            let device = runtime.stats().cores[0].device;
+            let eager = [device.send_bytes, device.recv_bytes];
+            assert!(eager.iter().all(|bytes| *bytes < 64 << 10), "tcp {tcp}: {device:?}");
+            let read = [device.read_bytes, device.read_bytes_served];
+            assert_eq!(read, [VALUE_BYTES as u64; 2], "tcp {tcp}: {device:?}");
+            assert_eq!((device.rnr_naks_sent, device.remote_access_errors), (0, 0));
+        }
+        drop((got, probe, served, server, client));
+        quiescence.end();
+    }
+}
+
+#[test]
+fn a_message_below_the_eager_limit_travels_without_a_read() {
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder());
+    let client = quiescence.runtime(Runtime::builder());
+    let served = Served::start(&server);
+    let probe = served.client(&client);
+    for _ in 0..10 {
+        block_on(probe.echo(blob(0, 8_192))).unwrap();
+    }
+    let device = client.stats().cores[0].device;
+    assert_eq!((device.reads, device.reads_served, device.binds), (0, 0, 0), "{device:?}");
+    drop((probe, served, server, client));
+    quiescence.end();
+}
+
+#[test]
+fn a_large_payload_lands_aligned_to_a_page() {
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder());
+    let client = quiescence.runtime(Runtime::builder());
+    let served = Served::start(&server);
+    let probe = served.client(&client);
+    for len in [40_000, 1 << 20, 3_000_001] {
+        let got = block_on(probe.source(Number { value: len })).unwrap().into_inner().data;
+        assert_eq!(got.as_ptr().addr() % 4096, 0, "{len} bytes");
+    }
+    drop((probe, served, server, client));
+    quiescence.end();
+}
+
+#[test]
+fn a_payload_outlives_its_connection_and_its_memory_comes_back_with_it() {
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder());
+    let client = quiescence.runtime(Runtime::builder());
+    let served = Served::start(&server);
+    let probe = served.client(&client);
+    let got: Bytes = block_on(probe.source(Number { value: 1 << 20 })).unwrap().into_inner().data;
+    drop((probe, served));
+    let closed = || client.stats().cores[0].usage.qps == 0;
+    assert!(eventually(SETTLE, closed));
+    assert!(client.stats().memory.held_by_users >= 1 << 20);
+    assert_eq!(PAYLOADS.check(0, 1 << 20, &got), Ok(()));
+    // Dropped on a thread that is none of the runtime's.
+    std::thread::spawn(move || drop(got)).join().unwrap();
+    drop((server, client));
+    quiescence.end();
+}
+
+#[test]
+fn a_request_dropped_while_it_is_read_gives_its_memory_back() {
+    for tcp in LINKS {
+        let mut quiescence = Quiescence::begin();
+        let server = quiescence.runtime(builder(tcp));
+        let client = quiescence.runtime(builder(tcp));
+        let served = Served::start(&server);
+        let probe = served.client(&client);
+        let data = blob(6, 8 << 20).data;
+        for _ in 0..10 {
+            let before = server.stats().cores[0].device.reads;
+            let mut call = Box::pin(probe.sink(Blob { data: data.clone() }));
+            // It yields while it copies, so it is polled until it is on its way.
+            let reading = || {
+                begin(call.as_mut());
+                server.stats().cores[0].device.reads > before
+            };
+            assert!(eventually(SETTLE, reading));
+            drop(call);
+        }
+        block_on(probe.sink(blob(6, 1 << 20))).unwrap();
+        drop((data, probe, served, server, client));
+        quiescence.end();
+    }
+}
+
+#[test]
+fn an_answer_dropped_while_it_is_read_gives_its_memory_back() {
+    for tcp in LINKS {
+        let mut quiescence = Quiescence::begin();
+        let server = quiescence.runtime(builder(tcp));
+        let client = quiescence.runtime(builder(tcp));
+        let served = Served::start(&server);
+        let probe = served.client(&client);
+        for _ in 0..10 {
+            let before = client.stats().cores[0].device.reads;
+            let mut call = Box::pin(probe.source(Number { value: 8 << 20 }));
+            begin(call.as_mut());
+            let reading = || client.stats().cores[0].device.reads > before;
+            assert!(eventually(SETTLE, reading));
+            drop(call);
+        }
+        let got = block_on(probe.source(Number { value: 1 << 20 })).unwrap().into_inner().data;
+        assert_eq!(PAYLOADS.check(0, 1 << 20, &got), Ok(()));
+        drop((got, probe, served, server, client));
+        quiescence.end();
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_in_the_middle_of_a_large_answer_costs_the_server_nothing() {
+    for tcp in LINKS {
+        let mut quiescence = Quiescence::begin();
+        let server = quiescence.runtime(builder(tcp));
+        let served = Served::start(&server);
+        for _ in 0..3 {
+            let client = quiescence.stopping(builder(tcp));
+            let probe = served.client(&client);
+            let before = server.stats().cores[0].device.read_bytes_served;
+            let value = Number { value: 32 << 20 };
+            let mut call = Box::pin(async move { probe.source(value).await });
+            begin(call.as_mut());
+            let reading = || server.stats().cores[0].device.read_bytes_served > before;
+            assert!(eventually(SETTLE, reading));
+            // All of it at once: its connection ends as it lies.
+            drop((call, client));
+        }
+        // While the server serves: nothing of the calls is left.
+        let back = || {
+            let stats = server.stats();
+            let core = &stats.cores[0];
+            stats.memory.outbound == 0 && core.usage.mws_bound == 0 && core.usage.qps == 0
+        };
+        assert!(eventually(SETTLE, back), "{:?}", server.stats());
+        drop((served, server));
+        quiescence.end();
+    }
+}
+
+#[test]
+fn a_channel_dropped_in_the_middle_of_a_large_answer_gives_everything_back() {
+    for tcp in LINKS {
+        let mut quiescence = Quiescence::begin();
+        let server = quiescence.runtime(builder(tcp));
+        let client = quiescence.runtime(builder(tcp));
+        let served = Served::start(&server);
+        for _ in 0..5 {
+            let probe = served.client(&client);
+            let before = client.stats().cores[0].device.reads;
+            let value = Number { value: 16 << 20 };
+            let mut call = Box::pin(async move { probe.source(value).await });
+            begin(call.as_mut());
+            let reading = || client.stats().cores[0].device.reads > before;
+            assert!(eventually(SETTLE, reading));
+            drop(call);
+        }
+        drop((served, server, client));
+        quiescence.end();
+    }
+}
+
+#[test]
+fn windows_are_closed_and_bound_anew_for_each_transfer() {
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder());
+    let client = quiescence.runtime(Runtime::builder());
+    let served = Served::start(&server);
+    let probe = served.client(&client);
+    for index in 0..50 {
+        block_on(probe.sink(blob(index, 100_000))).unwrap();
+    }
+    // Each was bound once and invalidated once; at rest none is open.
+    let closed = || {
+        let core = client.stats().cores[0];
+        core.device.binds == 50 && core.device.invalidations == 50 && core.usage.mws_bound == 0
+    };
+    assert!(eventually(SETTLE, closed), "{:?}", client.stats().cores[0]);
+    drop((probe, served, server, client));
+    quiescence.end();
+}
