@@ -7,6 +7,8 @@
 //! Two devices implement it: [`soft`], a software device that is stricter than hardware, and, with
 //! the feature `verbs`, libibverbs.
 
+#[cfg(test)]
+mod conformance;
 mod device;
 mod error;
 pub mod soft;

@@ -3,6 +3,7 @@ use super::mr::SoftMr;
 use super::mw::SoftMw;
 use super::queue_pair::SoftQp;
 use super::requester::{Op, Progress, Wqe};
+use super::rule::Rule;
 use super::sge::SgeList;
 use super::srq::{ERRNO_FULL, ERRNO_INVALID};
 use super::state::State;
@@ -117,12 +118,14 @@ impl SendBatch for SoftBatch<'_> {
         let Some(qp) = core.qps.get_mut(*id) else {
             return Err(PostError { posted: 0, errno: ERRNO_INVALID });
         };
-        if !matches!(qp.state, QpState::Rts | QpState::Err) {
+        let env = &mut core.env;
+        let begun = matches!(qp.state, QpState::Rts | QpState::Err);
+        if !env.rules.hold(Rule::PostState, begun) {
             return Err(PostError { posted: 0, errno: ERRNO_INVALID });
         }
-        let env = &mut core.env;
         let room = (qp.parts.send_wr_max as usize).saturating_sub(qp.req.sq.len());
-        let posted = room.min(staging.requests.len());
+        let asked = staging.requests.len();
+        let posted = if env.rules.hold(Rule::QueueFull, asked <= room) { asked } else { room };
         for request in staging.requests.drain(..posted) {
             let wqe = request.into_wqe(env, qp.parts.pd);
             qp.push_request(env, wqe);

@@ -41,15 +41,16 @@ impl CqState {
         }
         if !rules.hold(Rule::CqOverrun, self.ring.len() < self.cqe as usize) {
             self.overrun = true;
-            self.announce();
+            self.announce(rules);
             return Pushed::Overrun;
         }
         self.ring.push_back(wc);
-        if self.announce() { Pushed::Announced } else { Pushed::Quiet }
+        if self.announce(rules) { Pushed::Announced } else { Pushed::Quiet }
     }
 
-    fn announce(&mut self) -> bool {
-        let armed = std::mem::take(&mut self.armed);
+    fn announce(&mut self, rules: Rules) -> bool {
+        let armed = self.armed;
+        self.armed &= rules.hold(Rule::ArmOnce, false);
         self.events += u32::from(armed);
         armed
     }
@@ -151,7 +152,8 @@ impl Drop for SoftCq {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let env = &mut state.core.env;
-        if env.cqs.get(self.id).is_some_and(|cq| cq.users > 0) {
+        let unused = env.cqs.get(self.id).is_none_or(|cq| cq.users == 0);
+        if !env.rules.hold(Rule::DestroyOrder, unused) {
             super::device::refuse_destroy("completion queue", "queue pairs still use it");
         } else {
             env.cqs.remove(self.id);

@@ -244,8 +244,9 @@ impl Device for SoftDevice {
         let pd = self.pd(pd)?;
         let mut state = self.shared.lock();
         let env = &mut state.core.env;
+        let seed = env.random.next()?;
         env.hold_pd(pd)?;
-        let id = env.srqs.insert_with(|_| SrqState::new(pd, init));
+        let id = env.srqs.insert_with(|_| SrqState::new(pd, init, seed));
         Ok(SoftSrq::new(Arc::clone(&self.shared), id, init))
     }
 

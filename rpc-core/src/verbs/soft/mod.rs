@@ -16,6 +16,8 @@
 //! - `rx` and `tx` are a link's two directions; `link` the kinds of link; `packet` the bytes on it.
 //! - `dma` alone touches registered memory.
 //!
+//! An SRQ that several QPs use hands out its receives out of order, drawn from the device's seed.
+//!
 //! What may wait, and how much: a link buffers `tx::TX_BYTES_MAX` bytes and one packet; READ
 //! answers wait as requests, never as bytes; acknowledgements and NAKs wait as one value per QP. So
 //! reading from a link never has to wait for writing to one, and two devices cannot block each
@@ -51,6 +53,8 @@ mod table;
 mod timers;
 mod tx;
 
+#[cfg(test)]
+pub(super) mod test_memory;
 #[cfg(test)]
 mod tests;
 

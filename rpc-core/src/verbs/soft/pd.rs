@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::device::{Shared, refuse_destroy};
+use super::rule::Rule;
 use super::table::Id;
 
 /// A protection domain of a software device. The last clone deallocates it.
@@ -29,7 +30,8 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let env = &mut state.core.env;
-        if env.pds.get(self.id).is_some_and(|pd| pd.users > 0) {
+        let unused = env.pds.get(self.id).is_none_or(|pd| pd.users == 0);
+        if !env.rules.hold(Rule::DestroyOrder, unused) {
             refuse_destroy("protection domain", "objects still belong to it");
         } else {
             env.pds.remove(self.id);

@@ -4,6 +4,7 @@ use super::env::Env;
 use super::packet::Nak;
 use super::requester::Requester;
 use super::responder::Responder;
+use super::rule::Rule;
 use super::table::Id;
 use crate::Time;
 use crate::verbs::{AsyncEvent, Psn, QpAttr, QpNum, QpState, Wc, WcStatus};
@@ -133,7 +134,9 @@ impl QpInner {
             env.complete(self.parts.recv_cq, Wc::failed(recv, self.num, WcStatus::WrFlushErr, 0));
         }
         self.flush_send_queue(env);
-        env.event(AsyncEvent::LastWqeReached(self.num));
+        if !env.rules.hold(Rule::LastWqe, false) {
+            env.event(AsyncEvent::LastWqeReached(self.num));
+        }
         // A receive that was completed is acknowledged before the silence, as hardware would have.
         if self.last_words.is_some() || self.resp.owes_ack() {
             self.want(env);

@@ -5,6 +5,7 @@ use super::device::{Shared, SoftDevice};
 use super::mr::SoftMr;
 use super::mw::SoftMw;
 use super::qp::{PeerQp, QpInner};
+use super::rule::{Rule, Rules};
 use super::table::Id;
 use crate::verbs::{Link, Psn, Qp, QpAddress, QpAttr, QpInit, QpNum, QpState, VerbsError};
 
@@ -40,14 +41,14 @@ impl SoftQp {
     /// Changes the QP under the lock, and does what follows from it for links.
     fn modify<R>(
         &self,
-        change: impl FnOnce(&mut QpInner) -> Result<R, VerbsError>,
+        change: impl FnOnce(&mut QpInner, Rules) -> Result<R, VerbsError>,
     ) -> Result<R, VerbsError> {
         let mut state = self.shared.lock();
         let core = &mut state.core;
         let Some(qp) = core.qps.get_mut(self.id) else {
             return Err(wrong_state("changing a queue pair", "it is gone"));
         };
-        let changed = change(qp);
+        let changed = change(qp, core.env.rules);
         state.finish();
         changed
     }
@@ -98,7 +99,7 @@ impl Qp for SoftQp {
 
     fn address(&self, psn: Psn) -> Result<QpAddress, VerbsError> {
         let psn = Psn::new(psn.0);
-        self.modify(|qp| {
+        self.modify(|qp, _| {
             if !matches!(qp.state, QpState::Init | QpState::Rtr) {
                 return Err(wrong_state("setting the start PSN", "the queue pair is past RTR"));
             }
@@ -143,8 +144,8 @@ impl Qp for SoftQp {
 
     fn to_rts(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
         let attr = *attr;
-        self.modify(|qp| {
-            if qp.state != QpState::Rtr {
+        self.modify(|qp, rules| {
+            if !rules.hold(Rule::StateOrder, qp.state == QpState::Rtr) {
                 return Err(wrong_state("starting a queue pair (RTS)", "it is not in RTR"));
             }
             if !qp.has_psn {

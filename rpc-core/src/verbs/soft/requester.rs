@@ -312,9 +312,11 @@ impl QpInner {
 
     /// Reports what is done at the queue's head, in order; a failure there ends the QP.
     pub(super) fn complete_head(&mut self, env: &mut Env) {
+        let all = env.rules.hold(Rule::Unsignaled, false);
+        let reported = |wqe: &Wqe| all || wqe.flags.has(SendFlags::SIGNALED);
         while let Some(wqe) = self.req.sq.front() {
             let wc = match wqe.progress {
-                Progress::Done => wqe.flags.has(SendFlags::SIGNALED).then(|| {
+                Progress::Done => reported(wqe).then(|| {
                     let byte_len = if matches!(wqe.op, Op::Read { .. }) { wqe.len } else { 0 };
                     let done = Completed { opcode: wqe.op.opcode(), byte_len, invalidated: None };
                     Wc::completed(wqe.wr_id, self.num, done)
@@ -431,7 +433,9 @@ impl QpInner {
         let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if due(self.loss_at) {
             self.loss_at = None;
-            return self.give_up(env);
+            if !env.rules.hold(Rule::LinkLost, false) {
+                return self.give_up(env);
+            }
         }
         if due(self.req.rnr_until) {
             self.req.rnr_until = None;

@@ -28,16 +28,35 @@ pub(super) struct SrqState {
     limit: u32,
     /// QPs made with it.
     pub(super) users: u32,
+    /// Draws which receive is next, xorshift; never zero.
+    draw: u64,
 }
 
+/// With several QPs, the next receive is any of the oldest so many. Hardware keeps no order between
+/// QPs either; who relies on one finds out here.
+const UNORDERED: usize = 4;
+
 impl SrqState {
-    pub(super) fn new(pd: Id, init: SrqInit) -> Self {
-        Self { pd, queue: VecDeque::new(), wr_max: init.wr_max, limit: 0, users: 0 }
+    pub(super) fn new(pd: Id, init: SrqInit, seed: u64) -> Self {
+        let queue = VecDeque::new();
+        Self { pd, queue, wr_max: init.wr_max, limit: 0, users: 0, draw: seed | 1 }
     }
 
-    /// The oldest receive, and whether taking it fired the limit.
+    /// Which receive is next: the oldest, or one near it if QPs share the queue.
+    fn next_index(&mut self) -> usize {
+        if self.users < 2 {
+            return 0;
+        }
+        self.draw ^= self.draw << 13;
+        self.draw ^= self.draw >> 7;
+        self.draw ^= self.draw << 17;
+        self.draw as usize % UNORDERED.min(self.queue.len().max(1))
+    }
+
+    /// The next receive, and whether taking it fired the limit.
     pub(super) fn pop(&mut self, rules: Rules) -> Option<(RecvWqe, bool)> {
-        let wqe = self.queue.pop_front()?;
+        let index = self.next_index();
+        let wqe = self.queue.swap_remove_front(index)?;
         let fired = (self.queue.len() as u64) < u64::from(self.limit);
         if fired && rules.hold(Rule::SrqLimitOnce, false) {
             return Some((wqe, true));
@@ -103,7 +122,8 @@ impl Drop for SoftSrq {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         let env = &mut state.core.env;
-        if env.srqs.get(self.id).is_some_and(|srq| srq.users > 0) {
+        let unused = env.srqs.get(self.id).is_none_or(|srq| srq.users == 0);
+        if !env.rules.hold(Rule::DestroyOrder, unused) {
             super::device::refuse_destroy("shared receive queue", "queue pairs still use it");
         } else if let Some(srq) = env.srqs.remove(self.id) {
             env.release_pd(srq.pd);
@@ -132,11 +152,13 @@ impl RecvBatch for SoftRecvBatch<'_> {
     fn post(self) -> Result<(), PostError> {
         let srq = self.srq;
         let mut state = srq.shared.lock();
-        let Some(queue) = state.core.env.srqs.get_mut(srq.id) else {
+        let env = &mut state.core.env;
+        let Some(queue) = env.srqs.get_mut(srq.id) else {
             return Err(PostError { posted: 0, errno: ERRNO_INVALID });
         };
         let room = queue.wr_max.saturating_sub(queue.len());
-        let posted = room.min(srq.staged.len() as u32);
+        let asked = srq.staged.len() as u32;
+        let posted = if env.rules.hold(Rule::QueueFull, asked <= room) { asked } else { room };
         queue.queue.extend(srq.staged.drain(..posted as usize));
         if srq.staged.is_empty() { Ok(()) } else { Err(PostError { posted, errno: ERRNO_FULL }) }
     }

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::super::dma::{Span, leaked_region};
+pub(super) use super::super::test_memory::Memory;
 use super::super::{Rule, SoftConfig, SoftCq, SoftDevice, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 use crate::Time;
 use crate::verbs::{
-    Access, Cq, Device, Lkey, Mr, Psn, Qp, QpAttr, QpInit, RecvBatch, Region, RemoteRange, Rkey,
-    SendBatch, SendFlags, Sge, Srq, SrqInit, Wc, WcStatus,
+    Access, Cq, Device, Lkey, Mr, Psn, Qp, QpAttr, QpInit, RecvBatch, RemoteRange, Rkey, SendBatch,
+    SendFlags, Sge, Srq, SrqInit, Wc, WcStatus,
 };
 
 pub(super) const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
 #[derive(Clone, Default)]
-pub(super) struct FakeClock(Arc<AtomicU64>);
+pub(in crate::verbs) struct FakeClock(Arc<AtomicU64>);
 
 impl FakeClock {
     pub(super) fn pass(&self, span: Duration) {
@@ -49,37 +49,14 @@ pub(super) fn break_rule(rule: Option<Rule>) {
     BROKEN.set(rule);
 }
 
+/// The rule that devices of this thread break.
+pub(super) fn broken_rule() -> Option<Rule> {
+    BROKEN.get()
+}
+
 /// How long a test waits for what must come. Where a rule is broken it will not.
 pub(super) fn patience() -> Duration {
     Duration::from_secs(if BROKEN.get().is_some() { 3 } else { 30 })
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Memory(Region);
-
-impl Memory {
-    pub(super) fn new(bytes: usize) -> Self {
-        Self(leaked_region(bytes))
-    }
-
-    pub(super) fn addr(&self, offset: u64) -> u64 {
-        self.0.addr() + offset
-    }
-
-    pub(super) fn region(&self) -> Region {
-        self.0
-    }
-
-    pub(super) fn put(&self, offset: u64, bytes: &[u8]) {
-        let span = Span::within(&self.0, self.addr(offset), bytes.len() as u64).unwrap();
-        span.fill_from(bytes);
-    }
-
-    pub(super) fn get(&self, offset: u64, len: u64) -> Vec<u8> {
-        let mut out = Vec::new();
-        Span::within(&self.0, self.addr(offset), len).unwrap().append_to(&mut out);
-        out
-    }
 }
 
 /// One device. Fields are dropped in an order that verbs allow.

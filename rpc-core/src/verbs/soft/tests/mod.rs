@@ -1,3 +1,4 @@
+mod fabric;
 mod failure;
 mod fixture;
 mod links;
