@@ -63,7 +63,8 @@ macro_rules! every_test {
             }
             refusal {
                 read_by_an_unknown_key_is_refused;
-                read_by_another_tag_of_the_windows_key_is_refused;
+                read_by_another_tag_of_the_windows_key_is_refused: KeyTag;
+                read_by_the_key_of_an_earlier_bind_is_refused: KeyTag;
                 read_past_the_windows_end_is_refused: RemoteBounds,
                     laxer_on(IbvRxe, "a window's bounds are those of its region");
                 read_before_the_windows_start_is_refused: RemoteBounds,

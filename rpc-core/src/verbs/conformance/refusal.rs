@@ -37,6 +37,17 @@ pub(in crate::verbs) fn read_by_another_tag_of_the_windows_key_is_refused<F: Fab
     refused_for_access(&mut pair, from, 100);
 }
 
+pub(in crate::verbs) fn read_by_the_key_of_an_earlier_bind_is_refused<F: Fabric>() {
+    let mut pair = Pair::<F>::new();
+    let (stale, _) = pair.open(100);
+    pair.b.local_inv(0, 5, stale);
+    pair.b.bind_again(0, 6, 0, 100);
+    pair.until(0, 2);
+    assert_eq!(pair.b.take(), [ok(5), ok(6)]);
+    let from = pair.b.remote(0, stale);
+    refused_for_access(&mut pair, from, 100);
+}
+
 pub(in crate::verbs) fn read_past_the_windows_end_is_refused<F: Fabric>() {
     let mut pair = Pair::<F>::new();
     // Longer than one packet: it must be refused before the first byte.

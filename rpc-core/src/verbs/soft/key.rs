@@ -226,7 +226,7 @@ impl KeyTable {
     ) -> Option<Span> {
         match self.entries.get(&index_of(key))? {
             Entry::Mr(mr) => {
-                let kept = mr.rkey == key
+                let kept = rules.hold(Rule::KeyTag, mr.rkey == key)
                     && rules.hold(Rule::RemoteReadRight, mr.access.has(Access::REMOTE_READ))
                     && rules.hold(Rule::RemotePd, mr.pd == qp_pd);
                 if kept { Span::within(&mr.region, addr, len) } else { None }
@@ -236,7 +236,7 @@ impl KeyTable {
                 let end = addr.checked_add(len)?;
                 let inside =
                     addr >= binding.addr && end <= binding.addr.saturating_add(binding.len);
-                let kept = mw.key == key
+                let kept = rules.hold(Rule::KeyTag, mw.key == key)
                     && rules.hold(Rule::WindowQp, binding.qp == qp)
                     && rules.hold(Rule::RemoteBounds, inside);
                 let Some(Entry::Mr(mr)) = self.entries.get(&binding.mr) else { return None };

@@ -425,7 +425,9 @@ impl QpInner {
         // The peer answered: it is not silent.
         self.req.retries_left = self.attr.retry_cnt;
         self.req.probe = None;
-        self.req.rnr_until = Some(env.now() + rnr_delay(code));
+        let waits = !env.rules.hold(Rule::RnrTimer, false);
+        let delay = if waits { rnr_delay(code) } else { Duration::ZERO };
+        self.req.rnr_until = Some(env.now() + delay);
     }
 
     /// Fires what is due.

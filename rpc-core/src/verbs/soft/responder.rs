@@ -149,7 +149,7 @@ impl QpInner {
             }
             Ordering::Less => {
                 self.on_duplicate(env, header);
-                false
+                env.rules.hold(Rule::Duplicate, false)
             }
         }
     }

@@ -23,6 +23,8 @@ rules! {
     LocalWrite,
     /// A local request's region must be in its QP's protection domain.
     LocalPd,
+    /// A READ's key must be the present one, with its tag.
+    KeyTag,
     /// A READ's range must lie inside the window or region its key names.
     RemoteBounds,
     /// A READ's key must carry REMOTE_READ.
@@ -55,6 +57,8 @@ rules! {
     Fence,
     /// A SEND that meets no receive is answered by RNR, and retried.
     Rnr,
+    /// A retry after RNR waits for the receiver's timer.
+    RnrTimer,
     /// Retries after RNR are bounded by `rnr_retry`.
     RnrRetry,
     /// A silent peer is given up after `retry_cnt` retries.
@@ -73,6 +77,8 @@ rules! {
     PeerDevice,
     /// Packets are taken in the order of their PSNs.
     Psn,
+    /// A packet that comes again is answered, and not taken again.
+    Duplicate,
     /// A request that was not signaled says nothing when it succeeds.
     Unsignaled,
     /// A queue takes no more requests than it was made for.

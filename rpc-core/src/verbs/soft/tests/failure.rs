@@ -101,10 +101,12 @@ fn answer_that_takes_many_timeouts_is_no_failure_while_it_moves() {
 }
 
 #[test]
-fn late_retries_do_not_do_things_twice() {
+pub(super) fn late_retries_do_not_do_things_twice() {
     let mut world = World::new(Via::Mem);
     world.b.post_recv(1, 0, 64);
     world.b.post_recv(2, 64, 64);
+    // What a second copy of a message would be found in.
+    world.b.post_recv(9, 128, 64);
     world.b.memory.put(4096, b"source");
     let key = world.b.bind(0, 3, 4096, 6);
     let (message, to, from) = (world.a.sge(0, 8), world.a.sge(4096, 6), world.b.remote(4096, key));

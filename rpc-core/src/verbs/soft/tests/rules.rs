@@ -5,11 +5,12 @@ use std::sync::Once;
 
 use super::super::Rule;
 use super::fabric::{SoftMem, SoftTcp};
-use super::{fixture, raw};
+use super::{failure, fixture, raw, send};
 use crate::verbs::conformance::{Case, RULES, cases};
 
-/// Rules that only a peer can break which says what no device says.
-const RAW: &[Case] = &[
+/// Rules that only a peer can break which says what no device says, or that need a clock that stands
+/// still.
+const SOFT_ONLY: &[Case] = &[
     Case {
         name: "raw::packets_of_another_device_than_the_connected_one_are_dropped",
         rules: &[Rule::PeerDevice],
@@ -19,6 +20,16 @@ const RAW: &[Case] = &[
         name: "raw::packets_out_of_order_are_dropped_and_the_expected_one_is_taken",
         rules: &[Rule::Psn],
         run: raw::packets_out_of_order_are_dropped_and_the_expected_one_is_taken,
+    },
+    Case {
+        name: "failure::late_retries_do_not_do_things_twice",
+        rules: &[Rule::Duplicate],
+        run: failure::late_retries_do_not_do_things_twice,
+    },
+    Case {
+        name: "send::missing_receive_is_retried_after_the_receivers_timer",
+        rules: &[Rule::RnrTimer],
+        run: send::missing_receive_is_retried_after_the_receivers_timer,
     },
 ];
 
@@ -35,8 +46,8 @@ const fn is_among(rule: Rule, rules: &[Rule]) -> bool {
 
 const fn is_tested(rule: Rule) -> bool {
     let mut at = 0;
-    while at < RAW.len() {
-        if is_among(rule, RAW[at].rules) {
+    while at < SOFT_ONLY.len() {
+        if is_among(rule, SOFT_ONLY[at].rules) {
             return true;
         }
         at += 1;
@@ -86,7 +97,7 @@ struct Row {
 fn run_all() -> Vec<Row> {
     let suites = [("mem", cases::<SoftMem>()), ("tcp", cases::<SoftTcp>())];
     let suites = suites.iter().map(|(link, cases)| (*link, cases.as_slice()));
-    let suites: Vec<_> = suites.chain([("raw tcp", RAW)]).collect();
+    let suites: Vec<_> = suites.chain([("soft's own", SOFT_ONLY)]).collect();
     let mut rows: Vec<Row> = Vec::new();
     for rule in Rule::ALL.iter().copied() {
         for (link, case) in suites.iter().flat_map(|(link, cases)| cases.iter().map(|c| (*link, c)))

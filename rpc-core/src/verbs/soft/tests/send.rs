@@ -49,7 +49,7 @@ fn acknowledgement_leaves_alone_when_the_receiver_goes_to_sleep() {
 }
 
 #[test]
-fn missing_receive_is_retried_after_the_receivers_timer() {
+pub(super) fn missing_receive_is_retried_after_the_receivers_timer() {
     for via in BOTH {
         let mut world = World::new(via);
         world.a.send(0, 1, b"first");
