@@ -33,7 +33,7 @@ const CONNECTIONS_MAX: u32 = 1024;
 /// Receives that belong to a connection for its life: one ordinary credit, one credit-only slot.
 pub(crate) const RECEIVES_GUARANTEED: u32 = 2;
 /// Receives lent to one connection at most, beside its guaranteed ones.
-pub(crate) const RECEIVES_LENT_MAX: u32 = 62;
+const RECEIVES_LENT_MAX: u32 = 62;
 /// Receives lent at a time: half of what a busy peer needs to keep one turn's flush going.
 pub(crate) const RECEIVES_LENT_STEP: u32 = 8;
 /// Receives that a core may lend to all its connections together: what 32 busy ones need.
@@ -70,6 +70,8 @@ pub(crate) struct Capacity {
     pub(crate) srq_wrs: u32,
     pub(crate) cqe: u32,
     pub(crate) surplus_max: u32,
+    /// Receives lent to one connection at most.
+    pub(crate) lent_max: u32,
     pub(crate) slots_max: u32,
 }
 
@@ -126,8 +128,17 @@ impl Capacity {
             srq_wrs,
             cqe: connections_max * send_wrs + srq_wrs,
             surplus_max,
+            lent_max: RECEIVES_LENT_MAX,
             slots_max: srq_wrs + SEND_SLOTS_MAX,
         })
+    }
+}
+
+impl Capacity {
+    /// Lends a connection no more than this many receives; none leaves it those that are its own.
+    pub(crate) fn lending_at_most(mut self, receives: u32) -> Self {
+        self.lent_max = self.lent_max.min(receives);
+        self
     }
 }
 

@@ -118,9 +118,10 @@ impl<D: Device> Engine<D> {
         device: D,
         pool: Pool,
         waker: Waker,
+        receives_lent_max: u32,
     ) -> Result<Self, EngineError> {
         let limits = device.limits();
-        let capacity = Capacity::for_limits(&limits)?;
+        let capacity = Capacity::for_limits(&limits)?.lending_at_most(receives_lent_max);
         let pd = device.alloc_pd()?;
         let cq = device.create_cq(capacity.cqe)?;
         let srq = device.create_srq(&pd, SrqInit { wr_max: capacity.srq_wrs, sge_max: 1 })?;

@@ -1,6 +1,6 @@
 //! Receives: each connection owns some of those that stand in the SRQ, and only those are granted.
 
-use super::capacity::{RECEIVES_GUARANTEED, RECEIVES_LENT_MAX, RECEIVES_LENT_STEP};
+use super::capacity::{RECEIVES_GUARANTEED, RECEIVES_LENT_STEP};
 use super::drive::Turn;
 use super::engine::Engine;
 use super::wr_id::WrId;
@@ -108,7 +108,7 @@ impl<D: Device> Engine<D> {
         let has = connection.receives.saturating_sub(RECEIVES_GUARANTEED);
         let count = wanted
             .clamp(1, RECEIVES_LENT_STEP)
-            .min(RECEIVES_LENT_MAX.saturating_sub(has))
+            .min(self.capacity.lent_max.saturating_sub(has))
             .min(self.capacity.surplus_max - self.receives_lent);
         if count == 0 {
             return;

@@ -288,9 +288,10 @@ impl Seed {
             ))
         })?;
         let waker = Waker::from(Arc::clone(&shared));
-        let engine = Engine::new(0, device, pool.clone(), waker).map_err(|error| {
-            Status::resource_exhausted(format!("a core's engine cannot be made: {error}"))
-        })?;
+        let engine = Engine::new(0, device, pool.clone(), waker, settings.receives_lent_max)
+            .map_err(|error| {
+                Status::resource_exhausted(format!("a core's engine cannot be made: {error}"))
+            })?;
         Ok(Self { shared, engine })
     }
 
