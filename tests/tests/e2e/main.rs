@@ -15,3 +15,4 @@ mod shutdown;
 mod sizes;
 mod threads;
 mod transfers;
+mod windows;
