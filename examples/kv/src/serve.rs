@@ -54,10 +54,12 @@ pub(crate) fn runtime(args: &RuntimeArgs) -> Result<Runtime, Failure> {
 
 /// The first SIGINT or SIGTERM lets calls that run come to their end; the second ends the process.
 fn stop_on_signal(stop: Stop) -> Result<(), Failure> {
+    let mut signalled = false;
     let handler = move || {
-        if !ask(&stop) {
+        if std::mem::replace(&mut signalled, true) {
             std::process::exit(130); // as a shell calls a process that SIGINT ended
         }
+        ask(&stop);
     };
     ctrlc::set_handler(handler).map_err(|error| {
         Failure::because("SIGINT and SIGTERM cannot be caught in this process", error)
@@ -69,18 +71,25 @@ fn stop_with_parent(stop: Stop) -> Result<(), Failure> {
     let wait = move || {
         // Whatever comes is dropped; the end of it, or an error, is the sign.
         let mut dropped = [0; 256];
-        while io::stdin().read(&mut dropped).is_ok_and(|read| read > 0) {}
+        loop {
+            match io::stdin().read(&mut dropped) {
+                Ok(0) => break,
+                Ok(_) => {}
+                // A signal came to this thread: it speaks for itself.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
         ask(&stop);
     };
     let spawned = thread::Builder::new().name("kv-parent".into()).spawn(wait);
     spawned.map(drop).map_err(|error| Failure::because("no thread can be started", error))
 }
 
-/// Asks to stop, and sees to it that the process ends: in order, or after [`STOP_SECONDS`]. True the
-/// first time.
-fn ask(stop: &Stop) -> bool {
+/// Asks to stop, and sees to it that the process ends: in order, or after [`STOP_SECONDS`].
+fn ask(stop: &Stop) {
     if !stop.ask() {
-        return false;
+        return;
     }
     let late = || {
         // Not to wait for anything: this is the time limit itself.
@@ -90,7 +99,6 @@ fn ask(stop: &Stop) -> bool {
     };
     // Without this thread a call that never ends would keep the process; a second signal still ends it.
     _ = thread::Builder::new().name("kv-stop".into()).spawn(late);
-    true
 }
 
 /// Half of the machine's memory: the rest is for messages on their way, and for everybody else.
