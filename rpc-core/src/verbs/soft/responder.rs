@@ -27,11 +27,13 @@ struct Answer {
     sent: u32,
     /// What the key opened when the answer began.
     opened: Option<Span>,
+    /// It was answered before: the peer asked again, perhaps while that answer was on its way.
+    again: bool,
 }
 
 impl Answer {
     const fn new(psn: Psn, addr: u64, key: u32, len: u32) -> Self {
-        Self { psn, addr, key, len, sent: 0, opened: None }
+        Self { psn, addr, key, len, sent: 0, opened: None, again: false }
     }
 
     /// The next `count` bytes, if the key still opens them.
@@ -122,6 +124,16 @@ impl Responder {
         !self.due.is_empty()
     }
 
+    /// Drops the oldest answer that would be given again. A peer within its depth sends a new READ
+    /// only when it has what it asked for before, so nobody waits for this one.
+    fn drop_repeated(&mut self) {
+        let repeated = |due: &Due| matches!(due, Due::Read(read) if read.again);
+        if let Some(at) = self.due.iter().position(repeated) {
+            self.due.remove(at);
+            self.reads -= 1;
+        }
+    }
+
     /// The acknowledgement that is owed.
     pub(super) const fn take_ack(&mut self) -> Option<Psn> {
         self.ack.take()
@@ -162,7 +174,8 @@ impl QpInner {
                 let depth = u32::from(self.attr.max_dest_rd_atomic);
                 if self.resp.reads < depth && !self.resp.due.iter().any(waits) {
                     self.resp.reads += 1;
-                    self.resp.due.push_back(Due::Read(Answer::new(header.psn, addr, key, len)));
+                    let answer = Answer { again: true, ..Answer::new(header.psn, addr, key, len) };
+                    self.resp.due.push_back(Due::Read(answer));
                     self.want(env);
                 }
             }
@@ -292,6 +305,9 @@ impl QpInner {
             return;
         }
         let depth = u32::from(self.attr.max_dest_rd_atomic);
+        if self.resp.reads >= depth {
+            self.resp.drop_repeated();
+        }
         let kept = env.rules.hold(Rule::QpRemoteRead, self.parts.remote_read)
             && env.rules.hold(Rule::ReadDepth, self.resp.reads < depth)
             && len <= env.config.limits.message_bytes_max
@@ -312,7 +328,14 @@ impl QpInner {
         let Some(Due::Read(read)) = self.resp.due.front_mut() else { return None };
         let (psn, key, offset) = (read.psn, read.key, read.sent);
         let count = (read.len - offset).min(piece_max);
+        let again = read.again;
         let Some(span) = read.open(env, (self.id, self.parts.pd), count) else {
+            if again {
+                // The peer had its answer, gave the memory back, and it was closed.
+                self.resp.drop_repeated();
+                self.end_if_next(env);
+                return self.next_answer(env, piece_max);
+            }
             env.counters.remote_access_errors += 1;
             self.resp.due.clear();
             self.fault(env, Fault { psn, nak: Nak::Access, recv: None });
@@ -333,12 +356,17 @@ impl QpInner {
             payload: count,
             ack_wanted: false,
         };
+        self.end_if_next(env);
+        Some(Piece { header, key, span: (count > 0).then_some(span) })
+    }
+
+    /// The fault that waited for the answers before it, if they are all given.
+    fn end_if_next(&mut self, env: &mut Env) {
         if let Some(Due::Fault(fault)) = self.resp.due.front() {
             let fault = *fault;
             self.resp.due.clear();
             self.end(env, fault);
         }
-        Some(Piece { header, key, span: (count > 0).then_some(span) })
     }
 
     /// A request that ends the connection, once the READs before it are answered.

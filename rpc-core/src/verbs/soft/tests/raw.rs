@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::link::Hello;
 use super::super::packet::{HEADER_BYTES, Header, Kind, Nak};
 use super::fixture::*;
-use crate::verbs::{Device, Link, Psn, Qp, QpAddress, QpNum, QpState, WcStatus};
+use crate::verbs::{Device, Link, Psn, Qp, QpAddress, QpNum, QpState, Rkey, WcStatus};
 
 /// A device under test with one QP that believes its peer to be a device of this GUID.
 struct Victim {
@@ -226,7 +226,7 @@ pub(super) fn read_answer_that_does_not_fit_its_request_fails_it() {
     for (kind, payload) in wrong {
         let mut victim = Victim::new();
         let mut peer = victim.dial(PEER);
-        let (to, from) = (victim.side.sge(0, 8), victim.side.remote(0, crate::verbs::Rkey(1)));
+        let (to, from) = (victim.side.sge(0, 8), victim.side.remote(0, Rkey(1)));
         victim.side.read(0, 1, to, from);
         let mut header = victim.header(kind, 1, payload);
         header.ack_wanted = false;
@@ -235,6 +235,51 @@ pub(super) fn read_answer_that_does_not_fit_its_request_fails_it() {
         assert_eq!(victim.side.take(), [failed(1, WcStatus::BadRespErr)], "{kind:?} {payload}");
         assert_eq!(victim.side.memory.get(0, 16), [0; 16]);
     }
+}
+
+/// A peer whose timer ran out while the answers were on the way: it asks for everything again, has
+/// its answers then, and goes on.
+fn asks_again_and_goes_on(close_between: bool) {
+    let mut victim = Victim::new();
+    victim.side.memory.put(0, b"source");
+    let (mut peer, key) = (victim.dial(PEER), victim.side.bind(0, 3, 0, 6));
+    let other = victim.side.bind(0, 4, 0, 6);
+    let addr = victim.side.remote(0, key).addr;
+    let depth = u32::from(ATTR.max_dest_rd_atomic);
+    let read = |victim: &Victim, key: Rkey, psn| {
+        packet(victim.header(Kind::ReadRequest { addr, key: key.0, len: 6 }, psn, 0), b"")
+    };
+    let asked: Vec<u8> = (100..100 + depth).flat_map(|psn| read(&victim, key, psn)).collect();
+    peer.write_all(&asked).unwrap();
+    victim.until(|side| side.dev.counters().reads_served == u64::from(depth));
+    if close_between {
+        victim.side.local_inv(0, 5, key);
+    }
+    let next = read(&victim, other, 100 + depth);
+    peer.write_all(&[asked, next].concat()).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    let (mut answers, mut bytes) = (Vec::new(), [0; 256]);
+    let is_last = |answer: &[u8]| {
+        let (header, payload) = answer.split_first_chunk().unwrap();
+        payload == b"source"
+            && Header::decode(header).is_ok_and(|header| header.psn == Psn(100 + depth))
+    };
+    victim.until(|side| {
+        let came = peer.read(&mut bytes).unwrap_or(0);
+        answers.extend_from_slice(&bytes[..came]);
+        side.qps[0].state() == QpState::Err || answers.chunks_exact(HEADER_BYTES + 6).any(is_last)
+    });
+    assert_eq!(victim.side.qps[0].state(), QpState::Rts);
+}
+
+#[test]
+fn read_after_repeated_ones_is_within_the_depth() {
+    asks_again_and_goes_on(false);
+}
+
+#[test]
+fn repeated_read_of_what_was_closed_since_is_dropped() {
+    asks_again_and_goes_on(true);
 }
 
 #[test]
