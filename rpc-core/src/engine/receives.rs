@@ -38,13 +38,11 @@ impl<D: Device> Engine<D> {
             if open {
                 buffers.push(buffer);
                 owners.extend(owner);
-            } else {
-                // Its connection has gone, or is going: the receive goes with it.
+            } else if self.goes_with_its_connection(owner) {
                 self.slab.free(buffer);
-                match owner.and_then(|slot| self.connections.at(slot)) {
-                    Some(connection) => connection.receives = connection.receives.saturating_sub(1),
-                    None => self.receives_orphaned = self.receives_orphaned.saturating_sub(1),
-                }
+            } else {
+                // A peer that overdrew its credits took a receive of others: it goes back to them.
+                buffers.push(buffer);
             }
         }
         if let Err(error) = self.post_receives(buffers) {
@@ -59,6 +57,18 @@ impl<D: Device> Engine<D> {
                 connection.protocol.on_receives_posted(1);
             }
         }
+    }
+
+    /// Takes a consumed receive from those of a connection that has gone or is going. False: it has
+    /// none left, so the receive belonged to others.
+    fn goes_with_its_connection(&mut self, owner: Option<u32>) -> bool {
+        let own = match owner.and_then(|slot| self.connections.at(slot)) {
+            Some(connection) => &mut connection.receives,
+            None => &mut self.receives_orphaned,
+        };
+        let has = *own > 0;
+        *own = own.saturating_sub(1);
+        has
     }
 
     /// Posts `buffers` as receives in one chain.
