@@ -6,6 +6,9 @@ use super::engine::Engine;
 use crate::Time;
 use crate::verbs::Device;
 
+/// Entries that may be left behind in the queue of timers, whatever the number of connections.
+const TIMERS_SLACK: usize = 64;
+
 /// Messages that wait for a lease are looked at this often for deadlines that have passed.
 const WAITING_CHECK: Duration = Duration::from_millis(5);
 
@@ -28,7 +31,20 @@ impl<D: Device> Engine<D> {
         {
             connection.timer = Some(at);
             self.timers.push(Reverse((at, slot)));
+            self.sweep_timers();
         }
+    }
+
+    /// Each connection has one timer; the entries that earlier ones overtook go before they are as
+    /// many again. A peer whose every call has a nearer deadline than the last leaves one with each.
+    fn sweep_timers(&mut self) {
+        if self.timers.len() <= 2 * self.by_qp.len() + TIMERS_SLACK {
+            return;
+        }
+        let connections = &mut self.connections;
+        let current = |at: Time, slot: u32| connections.at(slot).and_then(|c| c.timer) == Some(at);
+        let mut current = current;
+        self.timers.retain(|Reverse((at, slot))| current(*at, *slot));
     }
 
     /// Tells connections whose time has come. An entry that is not its connection's timer any more
