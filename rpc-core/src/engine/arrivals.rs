@@ -17,7 +17,7 @@ use super::local;
 use super::outbound::{encode_metadata, has_pieces};
 use super::status;
 use super::submission::{
-    Answer, ConnectionKey, HandlerEnd, HandlerFuture, IncomingCall, Method, ReceivedBody,
+    Answer, Answered, ConnectionKey, HandlerEnd, HandlerFuture, IncomingCall, Method, ReceivedBody,
 };
 use crate::protocol::{CallId, InCall, OutAnswer};
 use crate::verbs::Device;
@@ -113,6 +113,7 @@ impl<D: Device> Engine<D> {
             peer: std::sync::Arc::clone(&connection.peer),
             message_bytes_max: connection.message_bytes_max,
             eager_bytes: connection.eager_bytes,
+            allowance: std::sync::Arc::clone(&connection.allowance),
         };
         self.counters.calls_served += 1;
         turn.local.running.set(Some(method.path));
@@ -187,21 +188,17 @@ impl<D: Device> Engine<D> {
                 self.counters.errors += 1;
                 status::to_answer(&failed)
             }
-            Ok((outbound, metadata)) => {
-                let expires = turn.now + ANSWER_LEASE;
-                if !connection.waiting.is_empty() && has_pieces(&outbound) {
-                    connection
-                        .waiting
-                        .push_back(Waiting::Answer { call, answer: Ok((outbound, metadata)) });
+            Ok(answered) => {
+                if !connection.waiting.is_empty() && has_pieces(&answered.outbound) {
+                    let answer = Ok(answered);
+                    connection.waiting.push_back(Waiting::Answer { call, answer });
                     return;
                 }
-                match self.advertise(turn, slot, outbound, expires) {
-                    Ok(body) => {
-                        OutAnswer { status: None, metadata: encode_metadata(&metadata), body }
-                    }
-                    Err(outbound) => {
+                match self.advertise_answer(turn, slot, answered) {
+                    Ok(out) => out,
+                    Err(answered) => {
                         if let Some(connection) = self.connections.get(key) {
-                            let answer = Ok((outbound, metadata));
+                            let answer = Ok(answered);
                             connection.waiting.push_back(Waiting::Answer { call, answer });
                         }
                         return;
@@ -214,6 +211,28 @@ impl<D: Device> Engine<D> {
         }
         self.pump(turn, slot);
         self.mark_dirty(slot);
+    }
+
+    /// An answer with its payloads advertised; given back if it must wait for windows or a lease.
+    fn advertise_answer(
+        &mut self,
+        turn: &Turn<'_>,
+        slot: u32,
+        answered: Answered,
+    ) -> Result<OutAnswer, Answered> {
+        let Answered { outbound, metadata, allowed } = answered;
+        match self.advertise(turn, slot, outbound, turn.now + ANSWER_LEASE) {
+            Ok(body) => {
+                let connection = self.connections.at(slot);
+                if let Some(lease) =
+                    body.lease.and_then(|id| connection.and_then(|c| c.leases.get_mut(&id)))
+                {
+                    lease.allowed = allowed;
+                }
+                Ok(OutAnswer { status: None, metadata: encode_metadata(&metadata), body })
+            }
+            Err(outbound) => Err(Answered { outbound, metadata, allowed }),
+        }
     }
 }
 

@@ -59,6 +59,9 @@ const SEND_SLOTS_MAX: u32 = 32 * SEND_WRS;
 pub(crate) const CALLS_MAX: u32 = 4096;
 /// Leases of one connection at most.
 pub(crate) const LEASES_MAX: u32 = 256;
+/// The part of the memory budget, as a divisor, that one connection's unreleased answers may take: an
+/// eighth of the outbound share, so that it takes eight peers that release nothing to use it up.
+pub(crate) const ANSWERS_DIVISOR: u64 = 16;
 /// Methods that one connection may intern.
 pub(crate) const METHODS_MAX: u32 = 4096;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use async_task::Task;
 use slab::Slab;
 
+use super::allowance::{Allowance, Allowed};
 use super::cell::CallCell;
 use super::engine::Reservation;
 use super::executor::Joining;
@@ -31,6 +32,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) eager_bytes: u32,
     /// Who serves the peer's calls; nobody on a connection that this side asked for.
     pub(super) server: Option<ServerSide>,
+    /// What answers to the peer may keep of payload memory.
+    pub(super) allowance: Arc<Allowance>,
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// Calls of this side; the key is the token that the state machine gives back.
     pub(super) calls: Slab<Arc<CallCell>>,
@@ -83,6 +86,8 @@ pub(super) enum Stage {
 pub(super) struct Lease<D: Device> {
     pub(super) ranges: Vec<Range<D>>,
     pub(super) stage: LeaseStage,
+    /// An answer's part of the connection's allowance, given back with the lease.
+    pub(super) allowed: Option<Allowed>,
 }
 
 /// One advertised range. The bytes stay alive until the range's window is closed.

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::capacity::{CALLS_MAX, LEASES_MAX, METHODS_MAX, READS_MAX, RECEIVES_GUARANTEED};
+use super::allowance::Allowance;
+use super::capacity::{
+    ANSWERS_DIVISOR, CALLS_MAX, LEASES_MAX, METHODS_MAX, READS_MAX, RECEIVES_GUARANTEED,
+};
 use super::connection::{Connection, ServerSide, Stage};
 use super::drive::Turn;
 use super::engine::{Engine, Reservation};
@@ -59,6 +62,7 @@ impl<D: Device> Engine<D> {
         let qp_num = qp.num();
         let send_wrs = self.capacity.send_wrs;
         let seed = random_seed();
+        let allowance = Allowance::new(self.pool.budget().bytes() / ANSWERS_DIVISOR);
         let key = self.connections.insert(|key| Connection {
             key,
             qp,
@@ -69,6 +73,7 @@ impl<D: Device> Engine<D> {
             message_bytes_max: established.message_bytes_max.min(message_bytes_max),
             eager_bytes: established.eager_bytes,
             server,
+            allowance,
             observer,
             calls: Slab::new(),
             handlers: HashMap::new(),

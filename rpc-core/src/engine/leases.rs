@@ -52,7 +52,9 @@ impl<D: Device> Engine<D> {
             })
             .collect();
         drop(descriptors);
-        connection.leases.insert(lease, Lease { ranges, stage: LeaseStage::Reserved });
+        connection
+            .leases
+            .insert(lease, Lease { ranges, stage: LeaseStage::Reserved, allowed: None });
         Ok(OutBody { inline: outbound.inline, segments, lease: Some(lease) })
     }
 

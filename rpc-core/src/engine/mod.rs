@@ -9,6 +9,7 @@
 //! of its core. Payloads never pass through the engine: it hands their buffers on.
 
 mod alarms;
+mod allowance;
 mod arrivals;
 mod calls;
 pub(crate) mod capacity;
@@ -43,6 +44,7 @@ pub use self::core::Progress;
 pub use executor::{JoinError, JoinHandle};
 
 pub(crate) use self::core::Core;
+pub(crate) use allowance::Allowance;
 pub(crate) use cell::{CallCell, Reply};
 pub(crate) use clock::Clock;
 pub(crate) use connection::ServerSide;
@@ -50,6 +52,6 @@ pub(crate) use engine::{Engine, EngineControl, Reservation};
 pub(crate) use install::Install;
 pub(crate) use shared::CoreShared;
 pub(crate) use submission::{
-    Answer, CallSubmission, ConnectionKey, Dispatch, HandlerFuture, IncomingCall, Method,
+    Answer, Answered, CallSubmission, ConnectionKey, Dispatch, HandlerFuture, IncomingCall, Method,
     Negotiated, Observer, OutgoingCall, ReceivedBody, Submission,
 };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::allowance::{Allowance, Allowed};
 use super::cell::CallCell;
 use crate::codec::{InSegment, Outbound};
 use crate::protocol::CallId;
@@ -65,10 +66,20 @@ pub(crate) struct IncomingCall {
     pub(crate) message_bytes_max: u64,
     /// The longest SEND that the peer takes.
     pub(crate) eager_bytes: u32,
+    /// What its connection's answers may keep of payload memory.
+    pub(crate) allowance: Arc<Allowance>,
 }
 
-/// What a handler answers: an encoded message and metadata, or a status.
-pub(crate) type Answer = Result<(Outbound, Metadata), Status>;
+/// What a handler answers, or how it failed.
+pub(crate) type Answer = Result<Answered, Status>;
+
+/// An answer, encoded.
+pub(crate) struct Answered {
+    pub(crate) outbound: Outbound,
+    pub(crate) metadata: Metadata,
+    /// Its part of the connection's allowance, if it has pieces: kept until they are released.
+    pub(crate) allowed: Option<Allowed>,
+}
 
 /// A handler at work.
 pub(crate) type HandlerFuture = Pin<Box<dyn Future<Output = Answer> + Send>>;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use prost::Message;
 
 use crate::codec::{self, CodecError, Encoded, Segments};
-use crate::engine::{Answer, Clock, HandlerFuture, IncomingCall, outbound};
+use crate::engine::{Allowance, Answer, Answered, Clock, HandlerFuture, IncomingCall, outbound};
 use crate::mem::{Pool, Use};
 use crate::{MethodDescriptor, Request, RequestParts, Response, Status};
 
@@ -55,9 +55,10 @@ impl Call {
         Handler(Box::pin(async move {
             let Self { incoming, context } = self;
             let limits = Limits::of(&incoming);
+            let allowance = Arc::clone(&incoming.allowance);
             let request = decode::<Q>(incoming, &context)?;
             let response = handler(request).await?;
-            encode(response, &context, limits).await
+            encode(response, &context, limits, &allowance).await
         }))
     }
 
@@ -115,6 +116,7 @@ async fn encode<R: Message>(
     response: Response<R>,
     context: &CallContext,
     limits: Limits,
+    allowance: &Arc<Allowance>,
 ) -> Answer {
     let (message, metadata, _) = response.into_parts();
     let limits =
@@ -123,9 +125,17 @@ async fn encode<R: Message>(
         Status::resource_exhausted(format!("the answer cannot be sent: {error}")).with_source(error)
     };
     let encoded = Encoded::new(&message, &limits).map_err(unsendable)?;
+    let allowed = match &encoded {
+        Encoded::Eager(_) => None,
+        // Before memory is taken: a peer that does not release its answers waits for itself.
+        Encoded::Large(_) => {
+            let taken = allowance.take(message.encoded_len() as u64).await;
+            Some(taken.map_err(|error| Status::resource_exhausted(error.to_string()))?)
+        }
+    };
     // Whatever the message held is held by what was encoded, if it is still needed.
     drop(message);
     let outbound =
         encoded.prepare(&context.pool, Use::Response, &limits).await.map_err(unsendable)?;
-    Ok((outbound, metadata))
+    Ok(Answered { outbound, metadata, allowed })
 }
