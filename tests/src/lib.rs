@@ -1,5 +1,6 @@
 //! Fixtures shared by the tests.
 //!
+//! - [`hostile`]: a hostile peer, the server that it attacks and an honest client beside it.
 //! - [`Payloads`]: seeded bytes that can be checked without keeping a copy.
 //! - [`ProcSelf`]: threads, descriptors and memory of a process as the kernel counts them, for
 //!   baselines that do not come from the code under test.
@@ -9,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod hostile;
 mod payloads;
 mod proc_self;
 mod quiescence;
