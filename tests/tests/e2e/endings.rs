@@ -57,7 +57,7 @@ fn a_deadline_that_has_passed_ends_the_call_before_it_is_sent() {
     let served = Served::start(&server);
     let probe = served.client(&client);
     let mut request = Request::new(blob(0, 17));
-    request.set_deadline(Some(Instant::now()));
+    request.set_deadline(Instant::now().checked_sub(SOON));
     let late = block_on(probe.echo(request)).unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
     assert_eq!(late.execution(), Execution::NotExecuted, "{late}");

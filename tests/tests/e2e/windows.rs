@@ -95,9 +95,9 @@ fn a_connection_that_needs_more_receives_is_lent_them() {
     let served = Served::start(&server);
     let probe = served.client(&client);
     // Each fills a SEND, so they cannot share one credit.
-    let calls = (0..64).map(|index| probe.sink(blob(index, 9_000)));
+    let calls = (0..64).map(|index| probe.sink(blob(index, 8_000)));
     for answer in block_on(together(calls)) {
-        assert_eq!(answer.unwrap().into_inner(), Number { value: 9_000 });
+        assert_eq!(answer.unwrap().into_inner(), Number { value: 8_000 });
     }
     let lent = || server.stats().cores[0].usage.srq_wrs > GUARANTEED;
     assert!(eventually(SETTLE, lent), "{:?}", server.stats().cores[0]);
