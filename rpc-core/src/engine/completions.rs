@@ -99,6 +99,7 @@ impl<D: Device> Engine<D> {
                 }
                 Holds::Bind | Holds::Drain => {}
                 Holds::Read(read) => {
+                    connection.read_at = turn.now;
                     connection.protocol.on_read_done(turn.now, read, outcome.is_ok());
                 }
                 Holds::Invalidate { lease, last } => {

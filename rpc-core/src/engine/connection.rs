@@ -8,6 +8,7 @@ use super::allowance::{Allowance, Allowed};
 use super::cell::CallCell;
 use super::engine::Reservation;
 use super::executor::Joining;
+use super::fetches::{READ_STALL, WaitingFetch};
 use super::send_queue::SendQueue;
 use super::submission::{
     Answer, CallSubmission, ConnectionKey, Dispatch, Method, Observer, ReceivedBody,
@@ -46,6 +47,10 @@ pub(super) struct Connection<D: Device> {
     pub(super) revoking: VecDeque<LeaseId>,
     /// Destinations of READs that are posted or may be posted.
     pub(super) transfers: HashMap<TransferId, Vec<PayloadMut>>,
+    /// When a READ last brought something, or the first of those that are outstanding began.
+    pub(super) read_at: Time,
+    /// Messages whose payloads have no destination yet.
+    pub(super) fetches: VecDeque<WaitingFetch>,
     /// Messages with payloads that wait for a lease.
     pub(super) waiting: VecDeque<Waiting>,
     /// Receives that stand in the SRQ, or are being parsed, for this connection.
@@ -118,6 +123,12 @@ impl<D: Device> Connection<D> {
     /// Whether calls can be made.
     pub(super) fn is_open(&self) -> bool {
         self.stage == Stage::Open
+    }
+
+    /// When its READs will have brought nothing for too long; `None` if none is outstanding.
+    pub(super) fn stalls_at(&self) -> Option<Time> {
+        let reads = self.is_alive() && self.protocol.reads_outstanding() > 0;
+        reads.then(|| self.read_at + READ_STALL)
     }
 
     /// Whether its QP is in use, and not in ERR.

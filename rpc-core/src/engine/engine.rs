@@ -11,7 +11,6 @@ use super::cell::{CallCell, CallPlace};
 use super::connection::{Connection, Stage};
 use super::drive::{Drive, Turn};
 use super::executor::Joining;
-use super::fetches::WaitingFetch;
 use super::shared::CoreCounters;
 use super::sleep::Sleeper;
 use super::slots::Slots;
@@ -49,7 +48,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) receives_lent: u32,
     /// Calls that arrived in this turn.
     pub(super) arrived: Vec<Arrived>,
-    pub(super) fetches: VecDeque<WaitingFetch>,
+    /// Connections whose messages wait for memory, in turn.
+    pub(super) fetches: VecDeque<ConnectionKey>,
     /// Connections whose QPs are in ERR and not yet destroyed.
     pub(super) draining: u32,
     pub(super) async_seen: Time,

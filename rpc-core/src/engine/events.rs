@@ -88,7 +88,12 @@ impl<D: Device> Engine<D> {
             }
             Event::Discard { transfer } => {
                 connection.transfers.remove(&transfer);
-                self.fetches.retain(|fetch| !fetch.is_for(slot, transfer));
+                let waited = connection.fetches.len();
+                connection.fetches.retain(|fetch| fetch.transfer != transfer);
+                if waited > 0 && connection.fetches.is_empty() {
+                    let key = connection.key;
+                    self.fetches.retain(|other| *other != key);
+                }
             }
             Event::Lend { wanted } => self.lend_receives(turn, slot, wanted),
             Event::Closed { reason: reason @ CloseReason::Local { .. } } => {

@@ -1,30 +1,32 @@
 //! Memory for payloads that peers advertise.
+//!
+//! Connections that wait for memory take turns, one message each, so a peer that announces many does
+//! not keep others waiting; a message for which there is no room yet keeps its turn, so a long one
+//! does not starve behind short ones. A peer that holds memory and lets nothing be read into it has
+//! to go once others wait.
+
+use std::time::Duration;
 
 use super::drive::Turn;
 use super::engine::Engine;
 use super::submission::ConnectionKey;
+use super::teardown::Loss;
 use crate::Time;
 use crate::mem::{MemError, PayloadMut, Share, Use};
 use crate::protocol::TransferId;
 use crate::verbs::Device;
 
+/// A connection whose READs bring nothing for so long is closed if others wait for the memory that it
+/// holds. Half of the time that a message waits for memory, and far beyond any pause of a peer's core
+/// that is not a fault.
+pub(super) const READ_STALL: Duration = Duration::from_millis(500);
+
 /// A message whose payload has no destination yet: the inbound share is used up.
 pub(super) struct WaitingFetch {
-    connection: ConnectionKey,
-    transfer: TransferId,
+    pub(super) transfer: TransferId,
     pieces: Vec<u32>,
     answer: bool,
     until: Time,
-}
-
-impl WaitingFetch {
-    pub(super) fn is_of(&self, connection: ConnectionKey) -> bool {
-        self.connection == connection
-    }
-
-    pub(super) fn is_for(&self, slot: u32, transfer: TransferId) -> bool {
-        self.connection.slot == slot && self.transfer == transfer
-    }
 }
 
 impl<D: Device> Engine<D> {
@@ -38,22 +40,35 @@ impl<D: Device> Engine<D> {
         answer: bool,
         until: Time,
     ) {
-        let Some(connection) = self.connections.key(slot) else { return };
-        let fetch = WaitingFetch { connection, transfer, pieces, answer, until };
-        if !self.fetches.is_empty() {
-            self.fetches.push_back(fetch); // in order: a large one must not starve behind small ones
-        } else if let Some(fetch) = self.try_fetch(turn, fetch) {
-            self.fetches.push_back(fetch);
+        let Some(key) = self.connections.key(slot) else { return };
+        let mut fetch = WaitingFetch { transfer, pieces, answer, until };
+        if self.fetches.is_empty() {
+            match self.try_fetch(turn, key, fetch) {
+                Some(back) => fetch = back,
+                None => return,
+            }
         }
+        let Some(connection) = self.connections.get(key) else { return };
+        if connection.fetches.is_empty() {
+            self.fetches.push_back(key);
+        }
+        connection.fetches.push_back(fetch);
     }
 
     /// Gives the fetch back if there is no memory for it now.
-    fn try_fetch(&mut self, turn: &Turn<'_>, fetch: WaitingFetch) -> Option<WaitingFetch> {
-        let slot = fetch.connection.slot;
+    fn try_fetch(
+        &mut self,
+        turn: &Turn<'_>,
+        key: ConnectionKey,
+        fetch: WaitingFetch,
+    ) -> Option<WaitingFetch> {
         let taken = self.destinations(&fetch);
-        let connection = self.connections.get(fetch.connection)?;
+        let connection = self.connections.get(key)?;
         match taken {
             Ok(buffers) => {
+                if connection.transfers.is_empty() {
+                    connection.read_at = turn.now;
+                }
                 connection.transfers.insert(fetch.transfer, buffers);
                 connection.protocol.on_fetch_ready(turn.now, fetch.transfer);
             }
@@ -66,8 +81,8 @@ impl<D: Device> Engine<D> {
                 connection.protocol.on_fetch_refused(turn.now, fetch.transfer);
             }
         }
-        self.mark_dirty(slot);
-        self.schedule_timer(slot);
+        self.mark_dirty(key.slot);
+        self.schedule_timer(key.slot);
         None
     }
 
@@ -87,19 +102,41 @@ impl<D: Device> Engine<D> {
     /// Memory may have come back since the last turn.
     pub(super) fn retry_fetches(&mut self, turn: &Turn<'_>) -> usize {
         let mut work = 0;
-        while let Some(fetch) = self.fetches.pop_front() {
-            let slot = fetch.connection.slot;
-            if let Some(fetch) = self.try_fetch(turn, fetch) {
-                self.fetches.push_front(fetch);
+        while let Some(key) = self.fetches.pop_front() {
+            let Some(connection) = self.connections.get(key) else { continue };
+            let Some(fetch) = connection.fetches.pop_front() else { continue };
+            let back = self.try_fetch(turn, key, fetch);
+            let Some(connection) = self.connections.get(key) else { continue };
+            if let Some(fetch) = back {
+                connection.fetches.push_front(fetch);
+                self.fetches.push_front(key);
+                self.end_stalled(turn);
                 break;
             }
-            self.pump(turn, slot);
+            if !connection.fetches.is_empty() {
+                self.fetches.push_back(key);
+            }
+            self.pump(turn, key.slot);
             work += 1;
         }
         work
     }
 
+    /// Others wait for memory: connections that hold some and bring nothing into it are closed.
+    fn end_stalled(&mut self, turn: &Turn<'_>) {
+        for slot in self.connections.in_use() {
+            let stalled = self.connections.at(slot).and_then(|c| c.stalls_at());
+            if stalled.is_some_and(|at| at <= turn.now) {
+                self.lose(turn, slot, Loss::Stalled);
+            }
+        }
+    }
+
+    /// When a connection has to be looked at because others wait for its memory.
     pub(super) fn next_fetch_retry(&self) -> Option<Time> {
-        self.fetches.iter().map(|fetch| fetch.until).min()
+        if self.fetches.is_empty() {
+            return None;
+        }
+        self.connections.iter().filter_map(|connection| connection.stalls_at()).min()
     }
 }

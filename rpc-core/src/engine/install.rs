@@ -81,6 +81,8 @@ impl<D: Device> Engine<D> {
             leases: HashMap::new(),
             revoking: VecDeque::new(),
             transfers: HashMap::new(),
+            read_at: turn.now,
+            fetches: VecDeque::new(),
             waiting: VecDeque::new(),
             receives: 0,
             stage: Stage::Open,

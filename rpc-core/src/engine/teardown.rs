@@ -22,6 +22,8 @@ pub(super) enum Loss {
     Completion(WcFailure),
     /// The peer broke the protocol.
     Violation(Violation),
+    /// Its peer held memory that others waited for, and let nothing be read into it.
+    Stalled,
     /// The control connection closed: the peer's process has gone, or closed in order.
     Control,
     /// The state machine has finished.
@@ -45,6 +47,10 @@ impl Loss {
             Self::Violation(violation) => {
                 format!("the peer broke the protocol and was disconnected: {violation}")
             }
+            Self::Stalled => "none of the peer's memory could be read for too long while others \
+                              waited for the memory it was to be read into; likely its core is \
+                              blocked, or it holds back on purpose"
+                .to_owned(),
             Self::Control => "the peer closed the connection, or its process ended".to_owned(),
             Self::Closed(reason) => reason.clone(),
             Self::Device(error) => format!("the local device failed: {error}"),
@@ -56,6 +62,7 @@ impl Loss {
         match self {
             Self::Completion(_) | Self::Device(_) => LossKind::QueuePair,
             Self::Violation(_) => LossKind::Violation,
+            Self::Stalled => LossKind::Silence,
             Self::Control | Self::Closed(_) => LossKind::Control,
             Self::Shutdown => LossKind::Shutdown,
         }
@@ -200,7 +207,7 @@ impl<D: Device> Engine<D> {
                 self.slab.free(buffer);
             }
         }
-        self.fetches.retain(|fetch| !fetch.is_of(connection.key));
+        self.fetches.retain(|key| *key != connection.key);
         self.take_receives_back(connection.receives);
         for starved in std::mem::take(&mut self.starved) {
             self.mark_dirty(starved);
