@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
+use rpc_core::wire::{FrameFlags, FrameType, PayloadDescriptor, Segment, SendWriter};
 use rpc_core::{Channel, Code, Execution, Request, Runtime, block_on};
 use rpc_tests::hostile::{Attacker, Blob, Call, Honest, TargetClient, World, raw};
 
@@ -46,6 +47,37 @@ fn a_peer_that_never_takes_its_answers_holds_a_bounded_number_of_them() {
     }
     world.honest.goes_on();
     drop(attacker);
+    world.end();
+}
+
+#[test]
+fn peers_that_announce_what_they_never_let_be_read_leave_memory_for_others() {
+    let mut world = world();
+    let mut attackers = Vec::new();
+    for _ in 0..4 {
+        let mut attacker = world.attacker();
+        // All at once: what comes later would let its device work, and refuse READs.
+        let calls = |w: &mut SendWriter<'_>| {
+            (1..=8).try_for_each(|id| {
+                let (addr, len, rkey) = (1 << 20, 8 << 20, 9);
+                let piece = PayloadDescriptor { addr, len, rkey, lease: id };
+                let call = Call {
+                    method: 1,
+                    name: (id == 1).then_some("hostile.Target/Echo"),
+                    segments: &[Segment::Payload(piece)],
+                    ..Call::default()
+                };
+                w.frame(FrameType::Request, FrameFlags::NONE, id, |w| call.frame().encode(w))
+            })
+        };
+        attacker.send(calls, |_| ());
+        // From here on its device does nothing: READs of its memory are not even refused.
+        attackers.push(attacker);
+    }
+    world.honest.goes_on();
+    world.honest.goes_on();
+    drop(attackers);
+    world.reaches("memory is back", |stats| stats.get("inbound") < 2 * MIB);
     world.end();
 }
 
