@@ -34,8 +34,8 @@ pub(super) struct Arrived {
     pub(super) body: ReceivedBody,
 }
 
-/// An answer's lease outlives the call that it answers: the peer needs time to READ it. This long
-/// where the call has no deadline.
+/// An answer's lease outlives the call that it answers: the peer needs time to READ it. It has until
+/// the call's deadline, and at least this long.
 const ANSWER_LEASE: Duration = Duration::from_secs(30);
 
 impl<D: Device> Engine<D> {
@@ -190,17 +190,13 @@ impl<D: Device> Engine<D> {
             }
             Ok(answered) => {
                 if !connection.waiting.is_empty() && has_pieces(&answered.outbound) {
-                    let answer = Ok(answered);
-                    connection.waiting.push_back(Waiting::Answer { call, answer });
+                    self.let_answer_wait(turn, key, call, answered);
                     return;
                 }
                 match self.advertise_answer(turn, slot, answered) {
                     Ok(out) => out,
                     Err(answered) => {
-                        if let Some(connection) = self.connections.get(key) {
-                            let answer = Ok(answered);
-                            connection.waiting.push_back(Waiting::Answer { call, answer });
-                        }
+                        self.let_answer_wait(turn, key, call, answered);
                         return;
                     }
                 }
@@ -213,6 +209,21 @@ impl<D: Device> Engine<D> {
         self.mark_dirty(slot);
     }
 
+    /// The answer is tried again when a lease of its connection ends, and now and then, since the
+    /// windows may be other connections'.
+    fn let_answer_wait(
+        &mut self,
+        turn: &Turn<'_>,
+        key: ConnectionKey,
+        call: CallId,
+        answered: Answered,
+    ) {
+        if let Some(connection) = self.connections.get(key) {
+            connection.waiting.push_back(Waiting::Answer { call, answer: Ok(answered) });
+            self.schedule_waiting_check(turn.now, key.slot);
+        }
+    }
+
     /// An answer with its payloads advertised; given back if it must wait for windows or a lease.
     fn advertise_answer(
         &mut self,
@@ -220,8 +231,9 @@ impl<D: Device> Engine<D> {
         slot: u32,
         answered: Answered,
     ) -> Result<OutAnswer, Answered> {
-        let Answered { outbound, metadata, allowed } = answered;
-        match self.advertise(turn, slot, outbound, turn.now + ANSWER_LEASE) {
+        let Answered { outbound, metadata, allowed, deadline } = answered;
+        let expires = deadline.unwrap_or(Time::ZERO).max(turn.now + ANSWER_LEASE);
+        match self.advertise(turn, slot, outbound, expires) {
             Ok(body) => {
                 let connection = self.connections.at(slot);
                 if let Some(lease) =
@@ -231,7 +243,7 @@ impl<D: Device> Engine<D> {
                 }
                 Ok(OutAnswer { status: None, metadata: encode_metadata(&metadata), body })
             }
-            Err(outbound) => Err(Answered { outbound, metadata, allowed }),
+            Err(outbound) => Err(Answered { outbound, metadata, allowed, deadline }),
         }
     }
 }

@@ -167,10 +167,16 @@ impl Core {
 
     /// Runs ready tasks, within the turn's budget.
     fn run_tasks(&self, turn: &Turn<'_>) -> usize {
+        // Those woken by other threads take their place in the line, so that tasks which only yield
+        // cannot keep them waiting.
+        for _ in 0..TASKS_PER_TURN {
+            let Some(runnable) = self.shared.take_runnable() else { break };
+            self.local.ready.borrow_mut().push_back(runnable);
+        }
         let mut first = None;
         for done in 0..TASKS_PER_TURN {
             let next = self.local.ready.borrow_mut().pop_front();
-            let Some(runnable) = next.or_else(|| self.shared.take_runnable()) else { return done };
+            let Some(runnable) = next else { return done };
             let before = self.clock.now();
             let first = *first.get_or_insert(before);
             run_task(runnable);
@@ -200,9 +206,7 @@ impl Core {
             return;
         }
         self.sockets_seen = now;
-        if self.engines.iter().any(|engine| engine.has_sockets()) {
-            self.wait_for_events(Some(Duration::ZERO));
-        }
+        self.wait_for_events(Some(Duration::ZERO));
     }
 
     /// Waits in epoll and tells the engines which control sockets have news.
@@ -299,7 +303,19 @@ impl Core {
 
     /// Places a future of this thread on the core.
     pub(crate) fn spawn_local(&self, future: impl Future<Output = ()> + 'static) {
-        self.enter(|| super::executor::spawn_local(&self.shared, future).detach());
+        let number = self.local.tasks.borrow_mut().insert(None);
+        let local = Rc::downgrade(&self.local);
+        let ending = async move {
+            future.await;
+            let ended = local.upgrade().and_then(|l| l.tasks.borrow_mut().try_remove(number));
+            if let Some(task) = ended.flatten() {
+                task.detach();
+            }
+        };
+        let task = self.enter(|| super::executor::spawn_local(&self.shared, ending));
+        if let Some(place) = self.local.tasks.borrow_mut().get_mut(number) {
+            *place = Some(task);
+        }
     }
 
     /// Runs `f` with the engine of this index, if it is one for `D`.
@@ -372,8 +388,17 @@ impl Core {
             engine.shut_down(&turn);
         }
         // Dropping a task's runnable drops its future; waking it again would queue it for nobody.
-        self.local.ready.borrow_mut().clear();
-        while self.shared.take_runnable().is_some() {}
+        // Cancelling a task queues it once more, to be dropped here.
+        drop(self.local.tasks.take());
+        loop {
+            // One by one: dropping a future may wake another task of this core.
+            let next = self.local.ready.borrow_mut().pop_front();
+            let Some(runnable) = next.or_else(|| self.shared.take_runnable()) else { break };
+            drop(runnable);
+        }
+        for submission in self.local.submissions.take() {
+            submission.fail("the runtime was shut down; the call was not sent");
+        }
         self.shared.end_pushed();
     }
 }

@@ -88,8 +88,6 @@ pub(crate) trait Drive: Any {
     fn arm(&mut self) -> bool;
     /// Whether a lost notification could keep someone waiting.
     fn has_outstanding(&self) -> bool;
-    /// Whether there are control sockets to look at.
-    fn has_sockets(&self) -> bool;
     /// A descriptor has news.
     fn socket_ready(&mut self, turn: &Turn<'_>, source: u32);
     /// Closes a connection in order.

@@ -50,8 +50,6 @@ pub(crate) struct Engine<D: Device> {
     pub(super) arrived: Vec<Arrived>,
     /// Connections whose messages wait for memory, in turn.
     pub(super) fetches: VecDeque<ConnectionKey>,
-    /// Connections whose QPs are in ERR and not yet destroyed.
-    pub(super) draining: u32,
     pub(super) async_seen: Time,
     pub(super) timers: BinaryHeap<Reverse<(Time, u32)>>,
     /// Wakes this core: memory came back.
@@ -160,7 +158,6 @@ impl<D: Device> Engine<D> {
             receives_lent: 0,
             arrived: Vec::new(),
             fetches: VecDeque::new(),
-            draining: 0,
             async_seen: Time::ZERO,
             timers: BinaryHeap::new(),
             waker,
@@ -250,13 +247,12 @@ impl<D: Device> Drive for Engine<D> {
     }
 
     fn has_outstanding(&self) -> bool {
-        self.connections
-            .iter()
-            .any(|c| !c.calls.is_empty() || !c.send_queue.is_empty() || c.stage != Stage::Open)
-    }
-
-    fn has_sockets(&self) -> bool {
-        self.connections.len() > 0
+        self.connections.iter().any(|c| {
+            !c.calls.is_empty()
+                || !c.leases.is_empty()
+                || !c.send_queue.is_empty()
+                || c.stage != Stage::Open
+        })
     }
 
     fn socket_ready(&mut self, turn: &Turn<'_>, source: u32) {

@@ -120,8 +120,8 @@ impl<'a, D: Device> Chain<'a, D> {
     fn build(&mut self, turn: &Turn<'_>) -> Result<Stopped, VerbsError> {
         self.invalidations()?;
         let stopped = self.sends(turn)?;
-        let more = stopped == Stopped::Done && self.protocol.wants_transmit();
-        self.release_held(stopped != Stopped::Done || !more)?;
+        // However the flush stopped, something must come back from the device to go on with.
+        self.release_held(true)?;
         self.reads()?;
         Ok(stopped)
     }
@@ -184,7 +184,10 @@ impl<'a, D: Device> Chain<'a, D> {
             let space = &mut self.slab.bytes_mut(&mut buffer)[..self.eager_bytes];
             let Some(transmit) = self.protocol.poll_transmit(turn.now, space, room - 1) else {
                 self.slab.free(buffer);
-                return Ok(Stopped::Done);
+                // What is left waits for a credit, or needs more slots than are free: then the
+                // completion of what was posted goes on, so the last SEND must be signaled.
+                let more = self.protocol.wants_transmit();
+                return Ok(if more { Stopped::QueueFull } else { Stopped::Done });
             };
             self.release_held(false)?;
             self.binds(&transmit)?;

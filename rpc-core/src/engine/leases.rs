@@ -72,7 +72,10 @@ impl<D: Device> Engine<D> {
                 self.windows.extend(ranges.drain(..).map(|range: Range<D>| range.window));
                 return None;
             };
-            let Some(sge) = placement.sge(0, placement.len, lkey) else { continue };
+            let Some(sge) = placement.sge(0, placement.len, lkey) else {
+                self.windows.push(window);
+                continue;
+            };
             ranges.push(Range { window, arena: placement.arena, sge, bytes: bytes.clone() });
         }
         Some(ranges)

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use async_task::Runnable;
+use async_task::{Runnable, Task};
+use slab::Slab;
 
 use super::shared::CoreShared;
 use super::submission::{HandlerEnd, Submission};
@@ -19,6 +20,8 @@ pub(crate) struct Local {
     pub(crate) ready: RefCell<VecDeque<Runnable>>,
     pub(crate) submissions: RefCell<VecDeque<Submission>>,
     pub(crate) ended: RefCell<VecDeque<HandlerEnd>>,
+    /// Tasks that were placed on the core and have not ended: they end with it.
+    pub(crate) tasks: RefCell<Slab<Option<Task<()>>>>,
     /// The method whose handler runs, for the report of a stall.
     pub(crate) running: Cell<Option<&'static str>>,
 }
@@ -39,6 +42,7 @@ impl Local {
             ready: RefCell::default(),
             submissions: RefCell::default(),
             ended: RefCell::default(),
+            tasks: RefCell::default(),
             running: Cell::new(None),
         })
     }

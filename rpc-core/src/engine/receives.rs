@@ -62,12 +62,16 @@ impl<D: Device> Engine<D> {
     /// Takes a consumed receive from those of a connection that has gone or is going. False: it has
     /// none left, so the receive belonged to others.
     fn goes_with_its_connection(&mut self, owner: Option<u32>) -> bool {
-        let own = match owner.and_then(|slot| self.connections.at(slot)) {
-            Some(connection) => &mut connection.receives,
-            None => &mut self.receives_orphaned,
+        let Some(connection) = owner.and_then(|slot| self.connections.at(slot)) else {
+            let has = self.receives_orphaned > 0;
+            self.receives_orphaned = self.receives_orphaned.saturating_sub(1);
+            return has;
         };
-        let has = *own > 0;
-        *own = own.saturating_sub(1);
+        let has = connection.receives > 0;
+        if connection.receives > RECEIVES_GUARANTEED {
+            self.receives_lent = self.receives_lent.saturating_sub(1); // it was a lent one
+        }
+        connection.receives = connection.receives.saturating_sub(1);
         has
     }
 
@@ -104,7 +108,10 @@ impl<D: Device> Engine<D> {
             buffers.push(buffer);
         }
         let given = adopted + buffers.len() as u32;
-        self.post_receives(buffers)?;
+        if let Err(error) = self.post_receives(buffers) {
+            self.receives_orphaned += adopted;
+            return Err(error);
+        }
         if let Some(connection) = self.connections.at(slot) {
             connection.receives += given;
             connection.protocol.on_receives_posted(given);

@@ -79,6 +79,8 @@ pub(crate) struct Answered {
     pub(crate) metadata: Metadata,
     /// Its part of the connection's allowance, if it has pieces: kept until they are released.
     pub(crate) allowed: Option<Allowed>,
+    /// The call's deadline: the peer may read the answer's payload until then.
+    pub(crate) deadline: Option<Time>,
 }
 
 /// A handler at work.

@@ -108,7 +108,6 @@ impl<D: Device> Engine<D> {
         self.post_drain_marker(slot);
         self.tell_observer(slot, &text);
         self.pump_lost(turn, slot);
-        self.draining += 1;
         self.schedule_at(slot, until);
         self.mark_dirty(slot);
     }
@@ -188,7 +187,6 @@ impl<D: Device> Engine<D> {
     /// Windows, then the QP, then memory.
     pub(super) fn destroy(&mut self, turn: &Turn<'_>, slot: u32) {
         let Some(mut connection) = self.connections.remove(slot) else { return };
-        self.draining = self.draining.saturating_sub(1);
         self.by_qp.remove(&connection.qp.num().0);
         let mut memory = Vec::new();
         for (_, lease) in connection.leases.drain() {

@@ -110,6 +110,8 @@ impl LocalRuntime {
 
 impl Drop for LocalRuntime {
     fn drop(&mut self) {
+        // First no new connections, then the core.
+        self.runtime.control().shutdown();
         self.core.shut_down();
     }
 }

@@ -127,6 +127,7 @@ impl Runtime {
         thread::Builder::new()
             .name(format!("rpc-core-{index}"))
             .spawn(move || {
+                let _open = Mailbox(Arc::clone(&seed.shared));
                 if let Some(cpu) = cpu {
                     pin_to(cpu);
                 }
@@ -248,6 +249,17 @@ impl Drop for Inner {
                 tracing::error!("a core's thread had panicked");
             }
         }
+    }
+}
+
+/// Closes a core's mailbox when its thread ends, however it ends: nobody waits for a core that is not
+/// there.
+struct Mailbox(Arc<CoreShared>);
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        self.0.stop();
+        self.0.end_pushed();
     }
 }
 

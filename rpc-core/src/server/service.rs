@@ -6,7 +6,7 @@ use prost::Message;
 use crate::codec::{self, CodecError, Encoded, Segments};
 use crate::engine::{Allowance, Answer, Answered, Clock, HandlerFuture, IncomingCall, outbound};
 use crate::mem::{Pool, Use};
-use crate::{MethodDescriptor, Request, RequestParts, Response, Status};
+use crate::{MethodDescriptor, Request, RequestParts, Response, Status, Time};
 
 /// A set of methods that a server can offer: what `#[service]` makes of a trait.
 ///
@@ -82,11 +82,16 @@ impl Handler {
 struct Limits {
     message_bytes_max: u64,
     eager_bytes: u32,
+    deadline: Option<Time>,
 }
 
 impl Limits {
     fn of(incoming: &IncomingCall) -> Self {
-        Self { message_bytes_max: incoming.message_bytes_max, eager_bytes: incoming.eager_bytes }
+        Self {
+            message_bytes_max: incoming.message_bytes_max,
+            eager_bytes: incoming.eager_bytes,
+            deadline: incoming.deadline,
+        }
     }
 }
 
@@ -119,6 +124,7 @@ async fn encode<R: Message>(
     allowance: &Arc<Allowance>,
 ) -> Answer {
     let (message, metadata, _) = response.into_parts();
+    let deadline = limits.deadline;
     let limits =
         outbound::limits(limits.eager_bytes, metadata.encoded_len(), limits.message_bytes_max);
     let unsendable = |error: CodecError| {
@@ -137,5 +143,5 @@ async fn encode<R: Message>(
     drop(message);
     let outbound =
         encoded.prepare(&context.pool, Use::Response, &limits).await.map_err(unsendable)?;
-    Ok(Answered { outbound, metadata, allowed })
+    Ok(Answered { outbound, metadata, allowed, deadline })
 }

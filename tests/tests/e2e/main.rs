@@ -11,6 +11,7 @@ mod endings;
 mod errors;
 mod executors;
 mod fixture;
+mod pieces;
 mod shutdown;
 mod sizes;
 mod threads;

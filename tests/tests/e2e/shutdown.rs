@@ -209,3 +209,28 @@ fn a_server_is_gone_when_its_bound_handle_is_dropped() {
     drop(runtime);
     quiescence.end();
 }
+
+/// Is ready again each time it is polled, for ever.
+async fn restless() {
+    std::future::poll_fn::<(), _>(|context| {
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[test]
+fn tasks_end_with_their_runtime_and_whoever_joins_them_learns_of_it() {
+    let quiescence = Quiescence::begin();
+    // Not the fixture's, which keeps a handle: this one stops with its last handle.
+    let runtime = Runtime::builder().build().unwrap();
+    // One is ready when the core stops, one waits for it, and one waits for nothing that comes.
+    let ready = runtime.spawn_on(0, || restless());
+    let joins = runtime.spawn_on(0, move || async move { ready.await.is_err() });
+    let waits = runtime.spawn_on(0, || std::future::pending::<()>());
+    let begun = runtime.spawn_on(0, || async {});
+    block_on(begun).unwrap();
+    drop(runtime);
+    assert!(block_on(joins).is_err() && block_on(waits).is_err());
+    quiescence.end();
+}

@@ -44,6 +44,9 @@ pub(super) const HELLO_WAIT: Duration = Duration::from_secs(5);
 /// Sockets accepted in one poll.
 const ACCEPT_TURN: u32 = 16;
 
+/// Polls after an arm that must ask epoll: the one that follows, and the one after the sleep.
+const ASK_AFTER_ARM: u32 = 2;
+
 const TOKEN_LISTENER: u64 = u64::MAX - 1;
 const TOKEN_HALF_OPEN: u64 = 1 << 63;
 
@@ -91,6 +94,7 @@ impl State {
     /// Everything a device does by itself, in this order: acknowledgements that found no other
     /// packet to ride with, what came in, timers, what goes out.
     pub(super) fn progress(&mut self) {
+        let last_before_sleep = self.must_ask == ASK_AFTER_ARM;
         self.core.env.signals.wake.clear();
         self.flush_acks();
         self.find_ready();
@@ -100,6 +104,11 @@ impl State {
         let now = self.core.env.now();
         self.expire_half_open(now);
         self.core.fire_timers(now);
+        if last_before_sleep {
+            // What came since the arm used the wake-up that it asked for, and may have completed
+            // nothing that keeps the owner awake.
+            self.watch_mem_links();
+        }
         self.judge_overdue();
         self.finish();
     }
@@ -126,13 +135,16 @@ impl State {
     /// Before the owner sleeps: nothing stays unsaid, and every link can wake it.
     pub(super) fn prepare_sleep(&mut self) {
         self.say_everything();
+        self.watch_mem_links();
+        self.must_ask = ASK_AFTER_ARM;
+    }
+
+    fn watch_mem_links(&self) {
         for id in &self.mem {
             if let Some(Link { stream: Stream::Mem(end), blocked, .. }) = self.links.get(*id) {
                 end.watch(*blocked);
             }
         }
-        // The poll that follows, and the one after the sleep.
-        self.must_ask = 2;
     }
 
     /// When a poll is needed though nothing arrives.
