@@ -28,7 +28,8 @@ impl Bound {
         self.local_addr.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
     }
 
-    /// Serves for ever. Dropping the future ends the server at once.
+    /// Serves for ever. Dropping the future closes the server: it takes no new calls, and those in
+    /// progress have some seconds to end.
     ///
     /// # Errors
     /// None today; the type leaves room for a listener that is lost.
@@ -37,7 +38,7 @@ impl Bound {
     }
 
     /// Serves until `shutdown` is ready; then takes no new connections and calls, lets those in
-    /// progress end (five seconds at most), and closes.
+    /// progress end (nine seconds at most, whatever peers do), and closes.
     ///
     /// # Errors
     /// None today, as for [`serve`](Self::serve).

@@ -225,9 +225,9 @@ fn tasks_end_with_their_runtime_and_whoever_joins_them_learns_of_it() {
     // Not the fixture's, which keeps a handle: this one stops with its last handle.
     let runtime = Runtime::builder().build().unwrap();
     // One is ready when the core stops, one waits for it, and one waits for nothing that comes.
-    let ready = runtime.spawn_on(0, || restless());
+    let ready = runtime.spawn_on(0, restless);
     let joins = runtime.spawn_on(0, move || async move { ready.await.is_err() });
-    let waits = runtime.spawn_on(0, || std::future::pending::<()>());
+    let waits = runtime.spawn_on(0, std::future::pending::<()>);
     let begun = runtime.spawn_on(0, || async {});
     block_on(begun).unwrap();
     drop(runtime);
