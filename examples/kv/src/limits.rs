@@ -20,9 +20,9 @@ pub(crate) const ENTRY_BYTES: u64 = 160;
 /// How long one call may take. 64 MiB need a tenth of a second; a minute means that something is wrong.
 pub(crate) const CALL_SECONDS: u64 = 60;
 
-/// How often the demo repeats a call that was refused for want of memory. The other end has waited for
-/// memory each time, so this is long after calls that go before have ended.
-pub(crate) const REPEATS_MAX: u32 = 5;
+/// How often the demo repeats a call that was refused for want of memory. Each time another call has
+/// given memory back, and others may have taken it again.
+pub(crate) const REPEATS_MAX: u32 = 100;
 
 /// How long connecting may take, name resolution included.
 pub(crate) const CONNECT_SECONDS: u64 = 10;

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -6,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use rpc_core::Status;
 use rpc_core::bytes::Bytes;
+use rpc_core::{Code, Execution, Status};
 
+use crate::demo::Session;
 use crate::demo::entry::{Entry, Fate};
 use crate::demo::meter::Meter;
 use crate::demo::parts::Part;
 use crate::demo::window::Window;
-use crate::demo::{Session, patiently};
 use crate::failure::sentence;
 use crate::files::{self, ReadError, Stamp};
 use crate::kv::PutRequest;
+use crate::limits::REPEATS_MAX;
 
 /// Stores the files of these numbers, many at a time; each ends as `Loaded` or as something worse.
 pub(crate) async fn load(
@@ -27,13 +29,18 @@ pub(crate) async fn load(
 ) {
     let mut window = session.window;
     let mut reader = Reader { which: which.iter(), open: None };
+    let mut again = VecDeque::new();
     let mut flight = FuturesUnordered::new();
     loop {
-        let step = reader.next(session, entries, &window);
+        let step = match again.front().map(Value::len) {
+            Some(len) if !window.fits(len) => Step::NoRoom,
+            Some(_) => again.pop_front().map_or(Step::End, Step::Value),
+            None => reader.next(session, entries, &window),
+        };
         let more = match step {
-            Step::Value { entry, key, value } => {
+            Step::Value(value) => {
                 window.start(value.len());
-                flight.push(put(session, entry, key, value));
+                flight.push(put(session, value));
                 // Polling starts the call now, not after the next file has been read.
                 flight.next().now_or_never().flatten()
             }
@@ -48,10 +55,17 @@ pub(crate) async fn load(
             },
         };
         if let Some(done) = more {
-            window.end(done.len);
-            match done.result {
-                Ok(()) => meter.call(done.len, done.took, done.repeats),
-                Err(status) => entries[done.entry].end(Fate::Failed(sentence(&status))),
+            let Done { mut value, took, result } = done;
+            let len = value.len();
+            let refused = result.as_ref().is_err_and(is_refusal);
+            window.end(len, refused);
+            match result {
+                Ok(()) => meter.call(len, took, value.repeats),
+                Err(_) if refused && value.repeats < REPEATS_MAX => {
+                    value.repeats += 1;
+                    again.push_back(value);
+                }
+                Err(status) => entries[value.entry].end(Fate::Failed(sentence(&status))),
             }
         }
     }
@@ -62,20 +76,34 @@ pub(crate) async fn load(
     }
 }
 
-struct Done {
+/// A value to store, and how often it was refused for want of memory.
+struct Value {
     entry: usize,
-    len: usize,
-    took: Duration,
+    request: PutRequest,
     repeats: u32,
+}
+
+impl Value {
+    fn len(&self) -> usize {
+        self.request.value.len()
+    }
+}
+
+struct Done {
+    value: Value,
+    took: Duration,
     result: Result<(), Status>,
 }
 
-async fn put(session: &Session<'_>, entry: usize, key: Bytes, value: Bytes) -> Done {
-    let len = value.len();
+async fn put(session: &Session<'_>, value: Value) -> Done {
     let start = Instant::now();
-    let request = PutRequest { key, value };
-    let (result, repeats) = patiently(|| session.client.put(request.clone())).await;
-    Done { entry, len, took: start.elapsed(), repeats, result: result.map(drop) }
+    let result = session.client.put(value.request.clone()).await.map(drop);
+    Done { value, took: start.elapsed(), result }
+}
+
+/// Whether there was no memory for a request on its way. A full store is an answer, and no refusal.
+fn is_refusal(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && status.execution() == Execution::NotExecuted
 }
 
 /// Reads files in turn, part by part, as the window has room.
@@ -93,7 +121,7 @@ struct Open {
 
 enum Step {
     /// A value to store.
-    Value { entry: usize, key: Bytes, value: Bytes },
+    Value(Value),
     /// The next value has no room in the window.
     NoRoom,
     /// The next value has no payload memory.
@@ -121,7 +149,8 @@ impl Reader<'_> {
                 Ok(value) => {
                     entry.sums.push(session.sums.of(&value));
                     self.advance();
-                    return Step::Value { entry: index, key: part.key(&entry.name), value };
+                    let request = PutRequest { key: part.key(&entry.name), value };
+                    return Step::Value(Value { entry: index, request, repeats: 0 });
                 }
                 Err(NoValue::Memory(status)) => return Step::NoMemory(status),
                 Err(NoValue::End(fate)) => {

@@ -11,7 +11,7 @@ pub(crate) struct Meter {
     pub(crate) files: u64,
     /// Calls that succeeded.
     pub(crate) calls: u64,
-    /// How often a call was repeated because the other end had no memory for it in time.
+    /// How often a call was repeated for want of memory at one of its ends.
     pub(crate) repeats: u64,
     /// Bytes of values in them.
     pub(crate) bytes: u64,

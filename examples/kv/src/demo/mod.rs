@@ -12,13 +12,12 @@ mod walk;
 mod window;
 
 use std::ffi::OsStr;
-use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rpc_core::{Channel, Code, Runtime, Status};
+use rpc_core::{Channel, Runtime};
 
 use crate::cli::DemoArgs;
 use crate::demo::entry::{Entry, Fate, Sums};
@@ -30,7 +29,7 @@ use crate::demo::walk::Found;
 use crate::demo::window::Window;
 use crate::failure::{Exit, Failure, out};
 use crate::kv::{KvClient, StatsRequest, StatsResponse};
-use crate::limits::{CALL_SECONDS, CONNECT_SECONDS, REPEATS_MAX};
+use crate::limits::{CALL_SECONDS, CONNECT_SECONDS};
 use crate::stats;
 use crate::store::Usage;
 
@@ -142,21 +141,6 @@ async fn connect(runtime: &Runtime, addr: &str) -> Result<Channel, Failure> {
 
 async fn server_stats(client: &KvClient) -> Result<StatsResponse, Failure> {
     Ok(client.stats(StatsRequest {}).await?.into_inner())
-}
-
-/// Makes a call, and makes it again while the answer is that there is no memory for it now; also how
-/// often it was repeated. Both calls of this service may be executed twice.
-async fn patiently<R, F>(mut call: impl FnMut() -> F) -> (Result<R, Status>, u32)
-where
-    F: Future<Output = Result<R, Status>>,
-{
-    for repeats in 0..REPEATS_MAX {
-        match call().await {
-            Err(status) if status.code() == Code::ResourceExhausted => {}
-            result => return (result, repeats),
-        }
-    }
-    (call().await, REPEATS_MAX)
 }
 
 impl Session<'_> {

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -6,16 +7,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use rpc_core::Status;
 use rpc_core::bytes::Bytes;
+use rpc_core::{Code, Status};
 
+use crate::demo::Session;
 use crate::demo::entry::{Entry, Fate};
 use crate::demo::meter::Meter;
 use crate::demo::parts::Part;
-use crate::demo::{Session, patiently};
 use crate::failure::sentence;
 use crate::files;
 use crate::kv::{GetRequest, GetResponse};
+use crate::limits::REPEATS_MAX;
 
 /// How much of a file is in memory at a time while it is compared.
 const COMPARE_BYTES: usize = 256 << 10;
@@ -33,13 +35,18 @@ pub(crate) async fn verify(
     let mut window = session.window;
     let mut parts = Parts { which: loaded.iter(), now: None };
     let mut buffer = vec![0; COMPARE_BYTES];
+    let mut again = VecDeque::new();
     let mut flight = FuturesUnordered::new();
     loop {
-        let done = match parts.peek(entries) {
-            Some((index, part)) if window.fits(part.len) => {
-                parts.advance();
-                window.start(part.len);
-                flight.push(get(session, index, part, part.key(&entries[index].name)));
+        let next = again.front().copied().or_else(|| parts.peek(entries));
+        let done = match next {
+            Some(next) if window.fits(next.part.len) => {
+                if again.pop_front().is_none() {
+                    parts.advance();
+                }
+                window.start(next.part.len);
+                let key = next.part.key(&entries[next.entry].name);
+                flight.push(get(session, next, key));
                 // Polling starts the call now, not after the next answer has been compared.
                 flight.next().now_or_never().flatten()
             }
@@ -48,15 +55,20 @@ pub(crate) async fn verify(
                 None => break,
             },
         };
-        if let Some(done) = done {
-            window.end(done.part.len);
-            let entry = &mut entries[done.entry];
-            match done.result {
+        if let Some(Done { mut wanted, took, result }) = done {
+            let refused = result.as_ref().is_err_and(is_refusal);
+            window.end(wanted.part.len, refused);
+            let entry = &mut entries[wanted.entry];
+            match result {
                 Ok(answer) => {
-                    meter.call(done.part.len, done.took, done.repeats);
-                    if let Err(fate) = check(session, entry, done.part, &answer, &mut buffer) {
+                    meter.call(wanted.part.len, took, wanted.repeats);
+                    if let Err(fate) = check(session, entry, wanted.part, &answer, &mut buffer) {
                         entry.end(fate);
                     }
+                }
+                Err(_) if refused && wanted.repeats < REPEATS_MAX => {
+                    wanted.repeats += 1;
+                    again.push_back(wanted);
                 }
                 Err(status) => entry.end(Fate::Failed(sentence(&status))),
             }
@@ -69,20 +81,29 @@ pub(crate) async fn verify(
     }
 }
 
-struct Done {
+/// A part to read back, and how often it was refused for want of memory.
+#[derive(Clone, Copy)]
+struct Wanted {
     entry: usize,
     part: Part,
-    took: Duration,
     repeats: u32,
+}
+
+struct Done {
+    wanted: Wanted,
+    took: Duration,
     result: Result<GetResponse, Status>,
 }
 
-async fn get(session: &Session<'_>, entry: usize, part: Part, key: Bytes) -> Done {
+async fn get(session: &Session<'_>, wanted: Wanted, key: Bytes) -> Done {
     let start = Instant::now();
-    let request = GetRequest { key };
-    let (result, repeats) = patiently(|| session.client.get(request.clone())).await;
-    let result = result.map(|answer| answer.into_inner());
-    Done { entry, part, took: start.elapsed(), repeats, result }
+    let result = session.client.get(GetRequest { key }).await.map(|answer| answer.into_inner());
+    Done { wanted, took: start.elapsed(), result }
+}
+
+/// Whether there was no memory for the answer. Reading has no effect, so it may be executed again.
+fn is_refusal(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted
 }
 
 /// The parts of some files in turn.
@@ -93,7 +114,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn peek(&mut self, entries: &[Entry]) -> Option<(usize, Part)> {
+    fn peek(&mut self, entries: &[Entry]) -> Option<Wanted> {
         loop {
             let (index, part) = match self.now {
                 Some(now) => now,
@@ -101,7 +122,7 @@ impl Parts<'_> {
             };
             self.now = Some((index, part));
             match Part::of(entries[index].len, part) {
-                Some(part) => return Some((index, part)),
+                Some(part) => return Some(Wanted { entry: index, part, repeats: 0 }),
                 None => self.now = None,
             }
         }
@@ -188,8 +209,8 @@ mod tests {
         let entries = lens.map(|len| Entry { len, ..Entry::new(Vec::new()) });
         let mut parts = Parts { which: [0, 1, 2].iter(), now: None };
         let mut seen = Vec::new();
-        while let Some((index, part)) = parts.peek(&entries) {
-            seen.push((index, part.index));
+        while let Some(wanted) = parts.peek(&entries) {
+            seen.push((wanted.entry, wanted.part.index));
             parts.advance();
         }
         assert_eq!(seen, [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]);

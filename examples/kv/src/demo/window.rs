@@ -1,24 +1,27 @@
 /// What may be in flight: so many calls, and so many bytes of values in them.
 ///
-/// A value larger than the bytes allowed may go alone, so nothing waits for ever.
+/// A value larger than the bytes allowed may go alone, so nothing waits for ever. Once a call was
+/// refused for want of memory nothing starts until another has succeeded, and given its memory back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     calls_max: usize,
     bytes_max: u64,
     calls: usize,
     bytes: u64,
+    refused: bool,
 }
 
 impl Window {
     /// An empty window.
     pub(crate) fn new(calls_max: usize, bytes_max: u64) -> Self {
-        Self { calls_max, bytes_max, calls: 0, bytes: 0 }
+        Self { calls_max, bytes_max, calls: 0, bytes: 0, refused: false }
     }
 
     /// Whether a call with a value of this length may start.
     pub(crate) fn fits(&self, len: usize) -> bool {
         self.calls == 0
-            || (self.calls < self.calls_max
+            || (!self.refused
+                && self.calls < self.calls_max
                 && self.bytes.saturating_add(len as u64) <= self.bytes_max)
     }
 
@@ -28,10 +31,11 @@ impl Window {
         self.bytes += len as u64;
     }
 
-    /// A call that had started has ended.
-    pub(crate) fn end(&mut self, len: usize) {
+    /// A call that had started has ended, refused for want of memory or not.
+    pub(crate) fn end(&mut self, len: usize, refused: bool) {
         self.calls -= 1;
         self.bytes -= len as u64;
+        self.refused = refused;
     }
 
     /// Whether no call is in flight.
@@ -53,7 +57,7 @@ mod tests {
         window.start(40);
         window.start(0);
         assert!(!window.fits(0));
-        window.end(60);
+        window.end(60, false);
         assert!(window.fits(60));
     }
 
@@ -63,7 +67,21 @@ mod tests {
         assert!(window.fits(1_000));
         window.start(1_000);
         assert!(!window.fits(0));
-        window.end(1_000);
+        window.end(1_000, false);
         assert!(window.is_empty());
+    }
+
+    #[test]
+    fn after_a_refusal_nothing_starts_until_a_call_succeeds_or_none_is_left() {
+        let mut window = Window::new(3, 100);
+        window.start(1);
+        window.start(1);
+        window.start(1);
+        window.end(1, true);
+        assert!(!window.fits(1));
+        window.end(1, false);
+        assert!(window.fits(1));
+        window.end(1, true);
+        assert!(window.fits(1));
     }
 }
