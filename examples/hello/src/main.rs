@@ -24,7 +24,7 @@ impl Greeter for English {
 
 async fn serve(address: &str) -> Result<(), Status> {
     let server = Server::builder().add_service(GreeterServer::new(English)).bind(address).await?;
-    println!("listening on {}", server.local_addr());
+    println!("listening on auto://{}", server.local_addr());
     server.serve().await
 }
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{LocalRuntime, Runtime};
-use crate::Status;
+use crate::{Execution, Status};
 
 /// Collects a runtime's settings.
 ///
@@ -112,7 +112,7 @@ impl RuntimeBuilder {
     /// RESOURCE_EXHAUSTED or INTERNAL, with a sentence, when memory cannot be reserved, a device
     /// cannot be opened or a thread cannot be started.
     pub fn build(self) -> Result<Runtime, Status> {
-        Runtime::start(self)
+        Runtime::start(self).map_err(nothing_ran)
     }
 
     /// Makes this thread the runtime's one core: the control thread is then the only other. For
@@ -121,11 +121,27 @@ impl RuntimeBuilder {
     /// # Errors
     /// As [`build`](Self::build).
     pub fn on_this_thread(self) -> Result<LocalRuntime, Status> {
-        LocalRuntime::start(self)
+        LocalRuntime::start(self).map_err(nothing_ran)
     }
 
     pub(super) fn effective_spin(&self) -> Duration {
         let single = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1);
         self.spin.unwrap_or(if single { Duration::ZERO } else { SPIN })
+    }
+}
+
+/// A runtime that could not be made has called nothing.
+fn nothing_ran(status: Status) -> Status {
+    status.with_execution(Execution::NotExecuted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_cannot_be_made_has_executed_nothing() {
+        let failed = RuntimeBuilder::new().budget_bytes(1).build().unwrap_err();
+        assert_eq!(failed.execution(), Execution::NotExecuted);
     }
 }

@@ -36,8 +36,8 @@ impl ServerBuilder {
     /// [`Bound::local_addr`] then tells. Connections are accepted from now on.
     ///
     /// # Errors
-    /// INVALID_ARGUMENT for an address that cannot be understood and for a service that was added
-    /// twice; UNAVAILABLE for a port in use or an address that is not this host's. Dropping the
+    /// INVALID_ARGUMENT for an address that cannot be understood or is not this host's, and for a
+    /// service that was added twice; FAILED_PRECONDITION for a port in use. Dropping the
     /// future may leave the port bound until the runtime ends.
     pub async fn bind(self, address: &str) -> Result<Bound, Status> {
         let address: Address = address.parse().map_err(ConnectError::from)?;
