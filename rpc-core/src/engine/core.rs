@@ -91,13 +91,23 @@ impl Core {
     /// One turn: completions, submissions, timers, tasks, then everything there is to say goes out;
     /// and now and then a look at the control sockets.
     pub(crate) fn turn(&mut self) -> Progress {
-        let (progress, now) = self.work();
+        self.turn_with(|| {})
+    }
+
+    /// A turn in which `with_tasks` runs after the ready tasks, as one of them.
+    pub(crate) fn turn_with(&mut self, with_tasks: impl FnOnce()) -> Progress {
+        let (progress, now) = self.work_with(with_tasks);
         self.look_at_sockets(now);
         progress
     }
 
     /// A turn without a look at descriptors, and when it began.
     fn work(&mut self) -> (Progress, Time) {
+        self.work_with(|| {})
+    }
+
+    /// The same; `with_tasks` runs after the ready tasks, as one of them.
+    fn work_with(&mut self, with_tasks: impl FnOnce()) -> (Progress, Time) {
         let local = Rc::clone(&self.local);
         let _current = local.enter();
         let shared = Arc::clone(&self.shared);
@@ -117,6 +127,9 @@ impl Core {
         }
         work += self.alarms.fire(turn.now);
         work += self.run_tasks(&turn);
+        with_tasks();
+        // What they ask for goes out with this turn, and credits and acknowledgements ride with it.
+        work += self.take_local_submissions(&turn);
         work += self.take_handler_ends(&turn);
         for engine in &mut self.engines {
             work += engine.flush(&turn);
@@ -136,6 +149,26 @@ impl Core {
         }
     }
 
+    /// Calls made on this core itself.
+    fn take_local_submissions(&mut self, turn: &Turn<'_>) -> usize {
+        let mut work = 0;
+        loop {
+            let Some(submission) = self.local.submissions.borrow_mut().pop_front() else {
+                return work;
+            };
+            self.submit(turn, submission);
+            work += 1;
+        }
+    }
+
+    fn submit(&mut self, turn: &Turn<'_>, submission: Submission) {
+        let Submission::Call(call) = submission;
+        match self.engines.get_mut(usize::from(call.connection.engine)) {
+            Some(engine) => engine.submit(turn, call),
+            None => debug_assert!(false, "a connection key names an engine that never was"),
+        }
+    }
+
     fn take_submissions(&mut self, turn: &Turn<'_>) -> usize {
         let mut work = 0;
         while let Some(job) = self.shared.take_job() {
@@ -143,17 +176,13 @@ impl Core {
             work += 1;
         }
         let mut taken = std::mem::take(&mut self.taken);
-        taken.extend(self.local.submissions.borrow_mut().drain(..));
         self.shared.take_submissions(&mut taken, SUBMISSIONS_PER_TURN);
         work += taken.len();
         for submission in taken.drain(..) {
-            let Submission::Call(call) = submission;
-            match self.engines.get_mut(usize::from(call.connection.engine)) {
-                Some(engine) => engine.submit(turn, call),
-                None => debug_assert!(false, "a connection key names an engine that never was"),
-            }
+            self.submit(turn, submission);
         }
         self.taken = taken;
+        work += self.take_local_submissions(turn);
         while let Some(cell) = self.shared.take_abandoned() {
             work += 1;
             if let Some(place) = cell.place()

@@ -60,13 +60,19 @@ impl LocalRuntime {
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
         loop {
-            while flag.woken.swap(false, Ordering::SeqCst) {
-                let polled = self.core.enter(|| future.as_mut().poll(&mut context));
-                if let Poll::Ready(output) = polled {
-                    return output;
+            // Polled inside the turn: what it asks for goes out with what the turn has to say.
+            let mut output = None;
+            let progress = self.core.turn_with(|| {
+                if flag.woken.swap(false, Ordering::SeqCst)
+                    && let Poll::Ready(ready) = future.as_mut().poll(&mut context)
+                {
+                    output = Some(ready);
                 }
+            });
+            if let Some(output) = output {
+                return output;
             }
-            if self.core.turn().is_idle() && !flag.woken.load(Ordering::SeqCst) {
+            if progress.is_idle() && !flag.woken.load(Ordering::SeqCst) {
                 self.core.idle(|| flag.woken.load(Ordering::SeqCst));
             }
         }
