@@ -10,6 +10,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What a test used is back within this.
 const SETTLE: Duration = Duration::from_secs(20);
 
+/// Set, every runtime does what may block on its control thread, as it does for libibverbs: the same
+/// tests then hold for that path.
+const VERBS_ON_CONTROL: &str = "RPC_TEST_VERBS_ON_CONTROL";
+
 /// Descriptors and threads are counted for the whole process, so tests that use this take turns.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -67,7 +71,9 @@ impl Quiescence {
     /// # Panics
     /// If it cannot be started.
     pub fn stopping(&self, builder: RuntimeBuilder) -> Runtime {
-        builder.rnr_retry(0).build().expect("a runtime starts")
+        let on_control = std::env::var_os(VERBS_ON_CONTROL).is_some();
+        let builder = builder.rnr_retry(0).verbs_on_control_thread(on_control);
+        builder.build().expect("a runtime starts")
     }
 
     /// Looks at this runtime too at the end.

@@ -68,6 +68,16 @@ pub struct RdmaOptions {
     pub hop_limit: Option<u8>,
 }
 
+/// The device of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The software device.
+    Soft,
+    /// A device of libibverbs; what the options leave open follows from the local address of the
+    /// control connection.
+    Rdma(RdmaOptions),
+}
+
 /// The options' names, for the sentence about an unknown one.
 const OPTIONS: &str = "device, device_port, gid_index, pkey_index, sl, traffic_class, hop_limit";
 
@@ -244,20 +254,29 @@ impl Address {
     /// Which device this build uses for the address, and why.
     ///
     /// # Errors
-    /// [`ConnectError::VerbsFeatureMissing`] or [`ConnectError::VerbsBackendMissing`] for `rdma://`.
+    /// [`ConnectError::VerbsFeatureMissing`] for `rdma://` in a build without that feature.
     pub fn path(&self) -> Result<Path, ConnectError> {
-        let reason = match self.scheme {
-            Scheme::Soft => "the address says soft://",
+        let (device, reason) = match self.scheme {
+            Scheme::Soft => ("soft", "the address says soft://"),
             Scheme::Auto if cfg!(feature = "verbs") => {
-                "auto://, and this version has no libibverbs backend"
+                ("soft", "auto://, which does not look for RDMA in this version; say rdma://")
             }
-            Scheme::Auto => "auto://, and this build is without the feature `verbs`",
-            Scheme::Rdma if cfg!(feature = "verbs") => {
-                return Err(ConnectError::VerbsBackendMissing);
-            }
+            Scheme::Auto => ("soft", "auto://, and this build is without the feature `verbs`"),
+            Scheme::Rdma if cfg!(feature = "verbs") => ("rdma", "the address says rdma://"),
             Scheme::Rdma => return Err(ConnectError::VerbsFeatureMissing),
         };
-        Ok(Path { device: "soft", reason })
+        Ok(Path { device, reason })
+    }
+
+    /// The device that a connection to, or at, this address uses.
+    ///
+    /// # Errors
+    /// As [`Self::path`].
+    pub fn device(&self) -> Result<DeviceChoice, ConnectError> {
+        Ok(match self.path()?.device {
+            "rdma" => DeviceChoice::Rdma(self.options.clone()),
+            _ => DeviceChoice::Soft,
+        })
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, TrySendError, bounded, unbounded};
+use crossbeam_channel::{SendError, Sender, TrySendError, bounded, unbounded};
 
 use super::answer::{ConnectDone, ListenDone};
 use super::driver::Driver;
@@ -40,8 +40,8 @@ impl ControlThread {
     pub fn start_with(host: Arc<dyn Host>, handshake_timeout: Duration) -> io::Result<Control> {
         let poller = Arc::new(Poller::new()?);
         let (requests, requested) = bounded(QUEUE_MAX);
-        // Notices are never refused: one per listener and one per handshake that is in progress,
-        // both bounded where they are made.
+        // Notices are never refused: one per listener, one per handshake that is in progress, and a
+        // few per connection, all bounded where they are made.
         let (notices, noticed) = unbounded();
         let tools = Tools { host, poller: Arc::clone(&poller), notices: notices.clone() };
         let driver = Driver::new(tools, requested, noticed, handshake_timeout);
@@ -75,12 +75,17 @@ pub(super) enum Request {
     Listen { address: Address, server: u64, done: ListenDone },
 }
 
+/// Work that may block, for the control thread.
+pub type Job = Box<dyn FnOnce() + Send>;
+
 /// What the thread is told; it cannot be refused.
 pub(super) enum Notice {
     /// A core has answered `install`.
     Installed(u64, Result<(), ConnectError>),
     /// A server's listeners end.
     Unlisten(u64),
+    /// A core has work that may block.
+    Run(Job),
     /// The thread ends.
     Shutdown,
 }
@@ -104,6 +109,18 @@ impl Control {
     /// Connections that are established stay.
     pub fn unlisten(&self, server: u64) {
         self.0.notice(Notice::Unlisten(server));
+    }
+
+    /// Runs `job` on the control thread, in order with other jobs; it may block, and every handshake
+    /// waits meanwhile. When the thread has ended it runs here.
+    ///
+    /// Jobs are never refused: whoever gives them bounds them.
+    pub fn run(&self, job: Job) {
+        match self.0.notices.send(Notice::Run(job)) {
+            Ok(()) => self.0.poller.notify(),
+            Err(SendError(Notice::Run(job))) => job(),
+            Err(_) => {}
+        }
     }
 
     /// Ends the thread and waits for it: listeners close, and every request that is not answered

@@ -5,12 +5,14 @@ use std::time::Instant;
 use super::answer::ConnectDone;
 use super::poller::{Interest, Poller};
 use super::socket::{connect_error, resolve, start_connect, system};
-use super::{Address, AddressError, ConnectError, Step};
+use super::{Address, AddressError, ConnectError, DeviceChoice, Step};
 
 /// A TCP connection being opened: one address of the host after the other.
 pub(super) struct Dial {
     /// The core that asked.
     pub core: usize,
+    /// The device it asked for.
+    pub device: DeviceChoice,
     /// Who is told.
     pub done: ConnectDone,
     /// When to give up.
@@ -44,11 +46,11 @@ impl Dial {
         deadline: Instant,
         done: ConnectDone,
     ) -> Result<Self, (ConnectDone, ConnectError)> {
-        let addrs = match addrs(address) {
-            Ok(addrs) => addrs,
+        let (device, addrs) = match address.device().and_then(|d| Ok((d, addrs(address)?))) {
+            Ok(both) => both,
             Err(error) => return Err((done, error)),
         };
-        Ok(Self { core, done, deadline, rest: addrs.into(), attempt: None })
+        Ok(Self { core, device, done, deadline, rest: addrs.into(), attempt: None })
     }
 
     /// When it needs [`Self::on_timer`].

@@ -1,5 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,10 @@ use super::control::{Notice, QUEUE_MAX, Request};
 use super::dial::{Dial, Dialled};
 use super::listener::{Accepted, Listener};
 use super::log::LogLimit;
+use super::poller::Interest;
 use super::shake::{Farewell, Origin, Shake, Shaken, Tools};
 use super::socket::{system, tune};
-use super::{Address, ConnectError, ControlStream, Step, Target};
+use super::{Address, ConnectError, ControlStream, DeviceChoice, EventSource, Step, Target};
 
 /// Handshakes with peers that connect, at once. One more takes the place of the oldest that has not
 /// said a whole hello, so peers that say nothing cannot keep others out; if all have, it is refused.
@@ -43,6 +45,8 @@ enum Entry {
     Listener(Listener),
     Dial(Dial),
     Shake(Box<Shake>),
+    /// Asynchronous events of a device.
+    Events(Arc<dyn EventSource>),
     /// A refusal on its way; whether to a peer that connected.
     Farewell(Farewell, bool),
 }
@@ -54,6 +58,7 @@ impl Entry {
             Self::Dial(dial) => Some(dial.timer()),
             Self::Shake(shake) => Some(shake.deadline),
             Self::Farewell(farewell, _) => Some(farewell.timer()),
+            Self::Events(_) => None,
         }
     }
 
@@ -64,7 +69,7 @@ impl Entry {
         connecting: &'a mut usize,
     ) -> Option<&'a mut usize> {
         match self {
-            Self::Listener(_) => None,
+            Self::Listener(_) | Self::Events(_) => None,
             Self::Dial(_) | Self::Farewell(_, false) => Some(connecting),
             Self::Farewell(_, true) => Some(accepting),
             Self::Shake(shake) => Some(if shake.is_of_peer() { accepting } else { connecting }),
@@ -117,6 +122,7 @@ impl Driver {
                 match notice {
                     Notice::Installed(key, result) => self.on_installed(key, result),
                     Notice::Unlisten(server) => self.unlisten(server),
+                    Notice::Run(job) => job(),
                     Notice::Shutdown => return self.shutdown(),
                 }
             }
@@ -128,6 +134,7 @@ impl Driver {
                 self.on_request(request);
             }
             self.on_timers();
+            self.watch_devices();
         }
     }
 
@@ -190,7 +197,8 @@ impl Driver {
                 if let Err(error) = tune(&socket) {
                     return dial.done.fail(system("setting a socket's options", error));
                 }
-                let origin = Origin::Connect { core: dial.core, done: dial.done };
+                let (core, device, done) = (dial.core, dial.device, dial.done);
+                let origin = Origin::Connect { core, device, done };
                 self.shake(key, ControlStream::tcp(socket), dial.deadline, origin);
             }
         }
@@ -207,8 +215,18 @@ impl Driver {
         match ControlStream::pair() {
             Ok((one, other)) => {
                 let (connecting, accepting) = (self.new_key(), self.new_key());
-                self.shake(connecting, one, deadline, Origin::Connect { core, done });
-                self.shake(accepting, other, deadline, Origin::Accept { server });
+                self.shake(
+                    connecting,
+                    one,
+                    deadline,
+                    Origin::Connect { core, device: DeviceChoice::Soft, done },
+                );
+                self.shake(
+                    accepting,
+                    other,
+                    deadline,
+                    Origin::Accept { server, device: DeviceChoice::Soft },
+                );
             }
             Err(error) => done.fail(system("making a socket pair", error)),
         }
@@ -246,7 +264,7 @@ impl Driver {
     fn failed(&mut self, origin: Origin, error: ConnectError) {
         match origin {
             Origin::Connect { done, .. } => done.fail(error),
-            Origin::Accept { server } => {
+            Origin::Accept { server, .. } => {
                 self.handshake_log.handshake_failed(Instant::now(), server, &error);
             }
         }
@@ -273,6 +291,10 @@ impl Driver {
                 let shaken = shake.turn(&self.tools, key);
                 self.on_shaken(key, shake, shaken);
             }
+            Some(Entry::Events(source)) => {
+                source.on_ready();
+                self.insert(key, Entry::Events(source));
+            }
             Some(Entry::Farewell(farewell, accepted)) => {
                 if let Some(farewell) = farewell.turn(&self.tools.poller, key) {
                     self.insert(key, Entry::Farewell(farewell, accepted));
@@ -282,19 +304,19 @@ impl Driver {
     }
 
     fn accept(&mut self, key: u64, mut listener: Listener) {
-        let (now, server) = (Instant::now(), listener.server);
+        let (now, server, device) = (Instant::now(), listener.server, listener.device.clone());
         let mut sockets = Vec::new();
         if let Accepted::Refused(error) = listener.accept(&self.tools.poller, now, &mut sockets) {
             self.accept_log.accept_failed(now, &error);
         }
         self.insert(key, Entry::Listener(listener));
         for socket in sockets {
-            self.accepted(socket, server, now);
+            self.accepted(socket, server, device.clone(), now);
         }
     }
 
-    fn accepted(&mut self, socket: TcpStream, server: u64, now: Instant) {
-        let origin = Origin::Accept { server };
+    fn accepted(&mut self, socket: TcpStream, server: u64, device: DeviceChoice, now: Instant) {
+        let origin = Origin::Accept { server, device };
         if let Err(error) = tune(&socket) {
             return self.failed(origin, system("setting a socket's options", error));
         }
@@ -335,6 +357,18 @@ impl Driver {
         true
     }
 
+    /// Watches the devices that the host has opened since the last look.
+    fn watch_devices(&mut self) {
+        for source in self.tools.host.new_event_sources() {
+            let key = self.new_key();
+            match self.tools.poller.add(source.fd(), key, Interest::Read) {
+                Ok(()) => self.insert(key, Entry::Events(source)),
+                // Its failures are still seen: they also fail the requests that they concern.
+                Err(error) => tracing::warn!(%error, "a device's events cannot be watched"),
+            }
+        }
+    }
+
     fn on_timers(&mut self) {
         let now = Instant::now();
         while let Some((due, key)) = self.timers.first().copied() {
@@ -356,6 +390,7 @@ impl Driver {
                     self.on_shaken(key, shake, Shaken::Failed(error));
                 }
                 Some(Entry::Farewell(farewell, _)) => farewell.close(&self.tools.poller),
+                Some(events @ Entry::Events(_)) => self.insert(key, events),
             }
         }
     }
@@ -364,7 +399,7 @@ impl Driver {
         let of_server = |entry: &Entry| match entry {
             Entry::Listener(listener) => listener.server == server,
             Entry::Shake(shake) => shake.server() == Some(server),
-            Entry::Dial(_) | Entry::Farewell(..) => false,
+            Entry::Dial(_) | Entry::Farewell(..) | Entry::Events(_) => false,
         };
         let keys = self.entries.iter().filter(|(_, entry)| of_server(entry)).map(|(key, _)| *key);
         for key in keys.collect::<Vec<_>>() {
@@ -383,6 +418,12 @@ impl Driver {
                 let error = ConnectError::ShutDown;
                 let (origin, _) = shake.end(&self.tools.poller, key, &error, Instant::now());
                 self.failed(origin, error);
+            }
+        }
+        // What cores have asked for is done to the end: it takes connections down in order.
+        while let Ok(notice) = self.noticed.try_recv() {
+            if let Notice::Run(job) = notice {
+                job();
             }
         }
     }

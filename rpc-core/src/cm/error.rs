@@ -153,9 +153,6 @@ pub enum ConnectError {
          use auto:// or soft://"
     )]
     VerbsFeatureMissing,
-    /// `rdma://` with the feature, in a version that has no libibverbs backend.
-    #[error("rdma:// is not available in this version of rpc-core; use auto:// or soft://")]
-    VerbsBackendMissing,
     /// A verb failed.
     #[error("the device could not make the connection: {0}")]
     Device(#[from] VerbsError),
@@ -205,8 +202,7 @@ impl ConnectError {
             | Self::Feature { .. }
             | Self::NotThisProtocol
             | Self::PortInUse { .. }
-            | Self::VerbsFeatureMissing
-            | Self::VerbsBackendMissing => Code::FailedPrecondition,
+            | Self::VerbsFeatureMissing => Code::FailedPrecondition,
             Self::NoMemory { .. } | Self::TooManyHandshakes { .. } | Self::Busy { .. } => {
                 Code::ResourceExhausted
             }

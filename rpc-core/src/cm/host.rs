@@ -1,8 +1,10 @@
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Address, ConfirmKeys, ConnectError, ControlStream, Role};
+use super::{Address, ConfirmKeys, ConnectError, ControlStream, DeviceChoice, Role};
 use crate::Peer;
 use crate::verbs::QpAddress;
 
@@ -31,12 +33,29 @@ pub trait Host: Send + Sync + 'static {
     /// [`ConnectError::NoServer`] when `server` is not known any more, [`ConnectError::NoMemory`]
     /// when the core cannot back the guaranteed receives, [`ConnectError::Device`].
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError>;
+
+    /// Devices that were opened since the last call, whose asynchronous events the control thread
+    /// is to watch.
+    fn new_event_sources(&self) -> Vec<Arc<dyn EventSource>> {
+        Vec::new()
+    }
+}
+
+/// A device's asynchronous events, which the control thread watches as long as it lives.
+pub trait EventSource: Send + Sync + 'static {
+    /// Readable while an event waits.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Fetches and acknowledges every event that waits, and passes it on. On the control thread.
+    fn on_ready(&self);
 }
 
 /// What a QP is needed for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenRequest {
+    /// The device it must be of.
+    pub device: DeviceChoice,
     /// The core it is for. `None`: spread evenly.
     pub core: Option<usize>,
     /// This side's role.

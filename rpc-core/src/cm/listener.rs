@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use super::poller::{Interest, Poller};
 use super::socket::{listen, system};
-use super::{Address, ConnectError};
+use super::{Address, ConnectError, DeviceChoice};
 
 /// Connections taken from one listener before others get their turn.
 const ACCEPTS_MAX: usize = 64;
@@ -19,6 +19,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Listener {
     /// The server it belongs to.
     pub server: u64,
+    /// The device that its connections use.
+    pub device: DeviceChoice,
     socket: TcpListener,
     paused_until: Option<Instant>,
 }
@@ -39,13 +41,13 @@ impl Listener {
         address: &Address,
         server: u64,
     ) -> Result<(Self, SocketAddr), ConnectError> {
-        address.path()?;
+        let device = address.device()?;
         let socket = listen(address)?;
         let at = socket.local_addr().map_err(|source| system("reading a port", source))?;
         poller
             .add(&socket, key, Interest::Read)
             .map_err(|source| system("watching a socket", source))?;
-        Ok((Self { server, socket, paused_until: None }, at))
+        Ok((Self { server, device, socket, paused_until: None }, at))
     }
 
     /// When it needs [`Self::on_timer`].

@@ -38,15 +38,15 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-pub use address::{Address, AddressError, HostName, Path, RdmaOptions, Scheme};
+pub use address::{Address, AddressError, DeviceChoice, HostName, Path, RdmaOptions, Scheme};
 pub use confirm::{ConfirmKeys, NONCE_BYTES};
-pub use control::{Control, ControlThread, HANDSHAKE_TIMEOUT, QUEUE_MAX};
+pub use control::{Control, ControlThread, HANDSHAKE_TIMEOUT, Job, QUEUE_MAX};
 pub use driver::{CONNECTS_MAX, HANDSHAKES_MAX};
 pub use error::{ConnectError, Step};
 pub use handshake::{Handshake, Need, Outcome};
 pub use host::{
-    ConnectCallback, ConnectFailure, ConnectRequest, Context, Established, Host, InstallDone,
-    ListenCallback, ListenRequest, LocalHello, OpenRequest, PendingQp, Target,
+    ConnectCallback, ConnectFailure, ConnectRequest, Context, Established, EventSource, Host,
+    InstallDone, ListenCallback, ListenRequest, LocalHello, OpenRequest, PendingQp, Target,
 };
 pub use nofile::{NofileLimit, raise_nofile_limit};
 pub use stream::ControlStream;

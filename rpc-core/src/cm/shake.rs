@@ -11,7 +11,8 @@ use super::handshake::{Handshake, Need};
 use super::poller::{Interest, Poller};
 use super::socket::system;
 use super::{
-    ConnectError, ControlStream, Established, Host, LocalHello, OpenRequest, PendingQp, Role, Step,
+    ConnectError, ControlStream, DeviceChoice, Established, Host, LocalHello, OpenRequest,
+    PendingQp, Role, Step,
 };
 use crate::Peer;
 use crate::verbs::QpAddress;
@@ -51,6 +52,8 @@ pub(super) enum Origin {
     Connect {
         /// The core that asked.
         core: usize,
+        /// The device it asked for.
+        device: DeviceChoice,
         /// Who is told.
         done: ConnectDone,
     },
@@ -58,6 +61,8 @@ pub(super) enum Origin {
     Accept {
         /// The server it came to.
         server: u64,
+        /// The device of the address it came to.
+        device: DeviceChoice,
     },
 }
 
@@ -138,7 +143,7 @@ impl Shake {
     /// The server that a peer came to.
     pub(super) fn server(&self) -> Option<u64> {
         match self.origin {
-            Origin::Accept { server } => Some(server),
+            Origin::Accept { server, .. } => Some(server),
             Origin::Connect { .. } => None,
         }
     }
@@ -246,11 +251,12 @@ impl Shake {
     }
 
     fn open_request(&self) -> OpenRequest {
-        let (core, server) = match &self.origin {
-            Origin::Connect { core, .. } => (Some(*core), None),
-            Origin::Accept { server } => (None, Some(*server)),
+        let (core, server, device) = match &self.origin {
+            Origin::Connect { core, device, .. } => (Some(*core), None, device),
+            Origin::Accept { server, device } => (None, Some(*server), device),
         };
         OpenRequest {
+            device: device.clone(),
             core,
             role: self.handshake.role(),
             server,

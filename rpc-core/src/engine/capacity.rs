@@ -24,6 +24,9 @@ pub(crate) const TASKS_PER_TURN_TIME: Duration = Duration::from_micros(50);
 pub(crate) const EAGER_BYTES: u32 = 9216;
 /// Eager buffers mapped and registered at a time: half a MiB and a little more.
 pub(crate) const EAGER_CHUNK_SLOTS: u32 = 64;
+/// With fewer free slots than this the next chunk is asked for, where mapping and registering one may
+/// block: half a chunk covers what a core uses until it comes.
+pub(crate) const EAGER_LOW_SLOTS: u32 = EAGER_CHUNK_SLOTS / 2;
 /// Bytes of a frame's own fields beside metadata and message, at most: SEND header (32), frame
 /// header (16), request fields with method name (64 + 255), padding (8).
 pub(crate) const EAGER_OVERHEAD_BYTES: u32 = 32 + 16 + 64 + 256 + 8;
@@ -51,6 +54,11 @@ pub(crate) const READS_MAX: u32 = 16;
 
 /// Windows of an engine at most: 64 ranges for each of 64 connections busy with large messages.
 pub(crate) const WINDOWS_MAX: u32 = 4096;
+/// Windows that are allocated ahead where allocating one may block: one message of the most pieces
+/// and a few small ones.
+pub(crate) const WINDOWS_AHEAD: u32 = 32;
+/// Windows allocated at a time there.
+pub(crate) const WINDOWS_STEP: u32 = 64;
 
 /// Eager buffers for sending: what the send queues of 32 busy connections can hold at once.
 const SEND_SLOTS_MAX: u32 = 32 * SEND_WRS;
@@ -164,6 +172,7 @@ mod tests {
             mtu: 4096,
             windows: true,
             remote_invalidate: false,
+            last_wqe_event: true,
         }
     }
 

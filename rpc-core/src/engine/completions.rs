@@ -35,7 +35,7 @@ impl<D: Device> Engine<D> {
             }
         }
         self.completions = completions;
-        if turn.now.since(self.async_seen) >= ASYNC_EVERY {
+        if self.offload.is_none() && turn.now.since(self.async_seen) >= ASYNC_EVERY {
             self.async_seen = turn.now;
             self.poll_async(turn);
         }

@@ -23,7 +23,8 @@ use crate::{Peer, Time};
 /// One connection of an engine: the state machine, the QP, and everything that ends with them.
 pub(super) struct Connection<D: Device> {
     pub(super) key: ConnectionKey,
-    pub(super) qp: D::Qp,
+    /// `None` while it is on its way to ERR, or is being destroyed.
+    pub(super) qp: Option<D::Qp>,
     pub(super) protocol: protocol::Connection,
     /// Stays open for the QP's life; its loss ends the connection.
     pub(super) control: ControlStream,
@@ -60,6 +61,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) timer: Option<Time>,
     /// Whether it is in the engine's list of connections to flush.
     pub(super) dirty: bool,
+    /// Whether the device has said that its QP, in ERR, takes no receive any more.
+    pub(super) last_wqe: bool,
     /// Why it has finished, once it has.
     pub(super) finished: Option<String>,
     /// Whoever waits for its end: dropping this tells them.

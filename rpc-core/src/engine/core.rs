@@ -16,7 +16,7 @@ use super::drive::{Drive, Turn};
 use super::engine::Engine;
 use super::executor::Joining;
 use super::local::Local;
-use super::shared::CoreShared;
+use super::shared::{CoreShared, Totals};
 use super::sleep::Ready;
 use super::submission::{ConnectionKey, Submission};
 use crate::Time;
@@ -143,9 +143,11 @@ impl Core {
     fn publish(&mut self, now: Time, every: Duration) {
         if now.since(self.published) >= every {
             self.published = now;
+            let mut totals = Totals::default();
             for engine in &self.engines {
-                engine.publish(&self.shared.counters);
+                engine.count(&mut totals);
             }
+            self.shared.counters.publish(&totals);
         }
     }
 
@@ -362,6 +364,17 @@ impl Core {
         if let Some(engine) = engine {
             f(engine, &turn);
         }
+    }
+
+    /// Takes over an engine for a further device. Its index is the number of engines before it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn add_engine(&mut self, engine: Box<dyn Drive>) {
+        let index = self.engines.len();
+        if let Err(error) = engine.watch(index, &self.shared.sleeper) {
+            // It works, but only for as long as the core does not sleep.
+            tracing::error!(core = self.shared.index, %error, "a device cannot end this core's sleep");
+        }
+        self.engines.push(engine);
     }
 
     /// Wakes `waker` at `at`.

@@ -8,7 +8,7 @@ use super::cell::{CallCell, CallPlace};
 use super::clock::Clock;
 use super::executor::Joining;
 use super::local::Local;
-use super::shared::{CoreCounters, CoreShared};
+use super::shared::{CoreShared, Totals};
 use super::sleep::Sleeper;
 use super::submission::{CallSubmission, ConnectionKey, HandlerEnd};
 use crate::Time;
@@ -80,8 +80,8 @@ pub(crate) trait Drive: Any {
     fn fire_timers(&mut self, turn: &Turn<'_>) -> usize;
     /// Everything that connections have to say, one chain of requests for each.
     fn flush(&mut self, turn: &Turn<'_>) -> usize;
-    /// Copies its counters to where other threads may read them.
-    fn publish(&self, counters: &CoreCounters);
+    /// Adds its counters to those of its core.
+    fn count(&self, totals: &mut Totals);
     /// The next deadline.
     fn next_timer(&self) -> Option<Time>;
     /// Asks for a notification of the next completion. False: it could not, so do not sleep.

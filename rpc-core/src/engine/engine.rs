@@ -11,12 +11,16 @@ use super::cell::{CallCell, CallPlace};
 use super::connection::{Connection, Stage};
 use super::drive::{Drive, Turn};
 use super::executor::Joining;
-use super::shared::CoreCounters;
+use super::install::Install;
+use super::offload::{Awaited, Offload};
+use super::shared::Totals;
 use super::sleep::Sleeper;
 use super::slots::Slots;
 use super::submission::{CallSubmission, ConnectionKey, HandlerEnd};
+use super::teardown::Dying;
 use crate::Time;
-use crate::mem::{CoreCache, EagerConfig, EagerSlab, EagerSlot, Pool, Registrar};
+use crate::cm::InstallDone;
+use crate::mem::{CoreCache, EagerConfig, EagerSlab, EagerSlot, Pool, Regions, Registrar};
 use crate::verbs::{Cq, Device, SrqInit, VerbsError, Wc};
 
 /// A core's work on one device: one CQ, one SRQ, its QPs and its eager buffers.
@@ -36,6 +40,14 @@ pub(crate) struct Engine<D: Device> {
     pub(super) by_qp: HashMap<u32, u32>,
     pub(super) windows: Vec<D::Mw>,
     pub(super) windows_made: u32,
+    /// Where what may block is done; `None`: in place.
+    pub(super) offload: Option<Offload>,
+    pub(super) awaited: Awaited,
+    /// Connections that came and wait for eager buffers.
+    pub(super) installs: Vec<(Install<D>, InstallDone)>,
+    /// Connections whose QP is being destroyed, by a number of their own.
+    pub(super) dying: HashMap<u64, Dying<D>>,
+    pub(super) deaths: u64,
     /// Connections with something to say.
     pub(super) dirty: VecDeque<u32>,
     /// Connections that could not say it for want of an eager buffer.
@@ -110,20 +122,43 @@ pub(crate) enum EngineError {
     Memory(#[from] crate::mem::MemError),
 }
 
+/// What an engine is made from.
+pub(crate) struct EngineParts<D: Device> {
+    /// Its place among its core's engines.
+    pub(crate) index: u16,
+    pub(crate) device: D,
+    pub(crate) pd: D::Pd,
+    /// The payload memory that the device knows.
+    pub(crate) regions: Arc<Regions<D>>,
+    pub(crate) pool: Pool,
+    /// Wakes its core.
+    pub(crate) waker: Waker,
+    pub(crate) receives_lent_max: u32,
+    /// Where what may block is done; `None`: in place.
+    pub(crate) offload: Option<Offload>,
+}
+
 impl<D: Device> Engine<D> {
-    pub(crate) fn new(
-        index: u16,
-        device: D,
-        pool: Pool,
-        waker: Waker,
-        receives_lent_max: u32,
-    ) -> Result<Self, EngineError> {
+    /// An engine, its queues made and nothing posted. With an offload this may block, so it is called
+    /// on the control thread.
+    pub(crate) fn new(parts: EngineParts<D>) -> Result<Self, EngineError> {
+        let EngineParts { index, device, pd, regions, pool, waker, receives_lent_max, offload } =
+            parts;
         let limits = device.limits();
         let capacity = Capacity::for_limits(&limits)?.lending_at_most(receives_lent_max);
-        let pd = device.alloc_pd()?;
         let cq = device.create_cq(capacity.cqe)?;
         let srq = device.create_srq(&pd, SrqInit { wr_max: capacity.srq_wrs, sge_max: 1 })?;
-        let registrar = Registrar::new(device.clone(), pd.clone(), pool.clone());
+        let slab = EagerSlab::new(EagerConfig {
+            slot_bytes: EAGER_BYTES,
+            chunk_slots: EAGER_CHUNK_SLOTS,
+            slots_max: capacity.slots_max,
+        })?;
+        let mut registrar = Registrar::new(regions);
+        if offload.is_some() {
+            for chunk in slab.chunks() {
+                registrar.eager_lkey(&slab, chunk)?;
+            }
+        }
         let control = EngineControl {
             index,
             cq: device.cq_ref(&cq),
@@ -138,11 +173,7 @@ impl<D: Device> Engine<D> {
             cq,
             srq,
             capacity,
-            slab: EagerSlab::new(EagerConfig {
-                slot_bytes: EAGER_BYTES,
-                chunk_slots: EAGER_CHUNK_SLOTS,
-                slots_max: capacity.slots_max,
-            })?,
+            slab,
             registrar,
             cache: pool.core_cache(),
             pool,
@@ -150,6 +181,11 @@ impl<D: Device> Engine<D> {
             by_qp: HashMap::new(),
             windows: Vec::new(),
             windows_made: 0,
+            offload,
+            awaited: Awaited::default(),
+            installs: Vec::new(),
+            dying: HashMap::new(),
+            deaths: 0,
             dirty: VecDeque::new(),
             starved: Vec::new(),
             consumed: Vec::new(),
@@ -164,6 +200,11 @@ impl<D: Device> Engine<D> {
             completions: vec![Wc::default(); COMPLETIONS_PER_TURN],
             counters: EngineCounters::default(),
         })
+    }
+
+    /// Has what may block done on the control thread from now on.
+    pub(crate) fn offload_to(&mut self, offload: Offload) {
+        self.offload = Some(offload);
     }
 
     pub(crate) fn control(&self) -> Arc<EngineControl<D>> {
@@ -218,19 +259,20 @@ impl<D: Device> Drive for Engine<D> {
     }
 
     fn flush(&mut self, turn: &Turn<'_>) -> usize {
-        self.flush_dirty(turn)
+        let posted = self.flush_dirty(turn);
+        self.keep_buffers(turn);
+        posted
     }
 
-    fn publish(&self, counters: &CoreCounters) {
-        counters.calls_made.store(self.counters.calls_made, Ordering::Relaxed);
-        counters.calls_served.store(self.counters.calls_served, Ordering::Relaxed);
-        counters.errors.store(self.counters.errors, Ordering::Relaxed);
-        counters.connections.store(self.connections.len(), Ordering::Relaxed);
-        counters.receives_posted.store(self.receives_posted, Ordering::Relaxed);
-        let granted = self.connections.iter().map(|c| c.protocol.credits().granted).sum();
-        counters.credits_granted.store(granted, Ordering::Relaxed);
-        let leases = self.connections.iter().map(|c| c.leases.len() as u32).sum();
-        counters.leases.store(leases, Ordering::Relaxed);
+    fn count(&self, totals: &mut Totals) {
+        totals.calls_made += self.counters.calls_made;
+        totals.calls_served += self.counters.calls_served;
+        totals.errors += self.counters.errors;
+        totals.connections += self.connections.len();
+        totals.receives_posted += self.receives_posted;
+        totals.credits_granted +=
+            self.connections.iter().map(|c| c.protocol.credits().granted).sum::<u32>();
+        totals.leases += self.connections.iter().map(|c| c.leases.len() as u32).sum::<u32>();
     }
 
     fn next_timer(&self) -> Option<Time> {
@@ -285,6 +327,8 @@ impl<D: Device> Drive for Engine<D> {
     }
 
     fn shut_down(&mut self, turn: &Turn<'_>) {
+        // The control thread has ended, and nobody waits for this core any more.
+        self.offload = None;
         for slot in self.connections.in_use() {
             self.lose(turn, slot, super::teardown::Loss::Shutdown);
             self.destroy(turn, slot);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::drive::Turn;
 use super::engine::Engine;
+use super::offload::Known;
 use super::submission::ConnectionKey;
 use super::teardown::Loss;
 use crate::Time;
@@ -25,6 +26,8 @@ pub(super) const READ_STALL: Duration = Duration::from_millis(500);
 pub(super) struct WaitingFetch {
     pub(super) transfer: TransferId,
     pieces: Vec<u32>,
+    /// Its destinations, while the device does not know all of their arenas.
+    taken: Vec<PayloadMut>,
     answer: bool,
     until: Time,
 }
@@ -41,7 +44,7 @@ impl<D: Device> Engine<D> {
         until: Time,
     ) {
         let Some(key) = self.connections.key(slot) else { return };
-        let mut fetch = WaitingFetch { transfer, pieces, answer, until };
+        let mut fetch = WaitingFetch { transfer, pieces, taken: Vec::new(), answer, until };
         if self.fetches.is_empty() {
             match self.try_fetch(turn, key, fetch) {
                 Some(back) => fetch = back,
@@ -60,11 +63,23 @@ impl<D: Device> Engine<D> {
         &mut self,
         turn: &Turn<'_>,
         key: ConnectionKey,
-        fetch: WaitingFetch,
+        mut fetch: WaitingFetch,
     ) -> Option<WaitingFetch> {
-        let taken = self.destinations(&fetch);
+        let taken = match std::mem::take(&mut fetch.taken) {
+            none if none.is_empty() => self.destinations(&fetch),
+            taken => Ok(taken),
+        };
+        let known = taken.as_ref().map_or(Known::Yes, |taken| self.know_arenas(turn, taken));
         let connection = self.connections.get(key)?;
         match taken {
+            Ok(taken) if known == Known::Soon && turn.now < fetch.until => {
+                fetch.taken = taken;
+                return Some(fetch);
+            }
+            Ok(_) if known != Known::Yes => {
+                self.counters.errors += 1;
+                connection.protocol.on_fetch_refused(turn.now, fetch.transfer);
+            }
             Ok(buffers) => {
                 if connection.transfers.is_empty() {
                     connection.read_at = turn.now;
@@ -84,6 +99,20 @@ impl<D: Device> Engine<D> {
         self.mark_dirty(key.slot);
         self.schedule_timer(key.slot);
         None
+    }
+
+    /// Whether the device knows the arenas of all these buffers.
+    fn know_arenas(&mut self, turn: &Turn<'_>, buffers: &[PayloadMut]) -> Known {
+        let mut all = Known::Yes;
+        for buffer in buffers {
+            match self.know_arena(turn, buffer.arena()) {
+                Known::Yes => {}
+                Known::Soon if all == Known::Yes => all = Known::Soon,
+                Known::Soon => {}
+                Known::No => all = Known::No,
+            }
+        }
+        all
     }
 
     /// A buffer for each piece, all or none.

@@ -45,7 +45,11 @@ impl<D: Device> Engine<D> {
     pub(super) fn flush_connection(&mut self, turn: &Turn<'_>, slot: u32) -> usize {
         let Some(connection) = self.connections.at(slot) else { return 0 };
         let before = connection.send_queue.free();
-        let mut chain = Chain::new(connection, &mut self.slab, &mut self.registrar);
+        let grows = self.offload.is_none();
+        let Some(mut chain) = Chain::new(connection, &mut self.slab, grows, &mut self.registrar)
+        else {
+            return 0;
+        };
         let built = chain.build(turn);
         let posted = chain.post();
         match (built, posted) {
@@ -84,6 +88,8 @@ struct Chain<'a, D: Device> {
     batch: <D::Qp as Qp>::Batch<'a>,
     books: &'a mut SendQueue,
     slab: &'a mut EagerSlab,
+    /// Whether the slab grows by itself when it has no buffer.
+    slab_grows: bool,
     registrar: &'a mut Registrar<D>,
     protocol: &'a mut crate::protocol::Connection,
     leases:
@@ -97,16 +103,19 @@ struct Chain<'a, D: Device> {
 }
 
 impl<'a, D: Device> Chain<'a, D> {
+    /// `None`: its QP is being taken down.
     fn new(
         connection: &'a mut Connection<D>,
         slab: &'a mut EagerSlab,
+        slab_grows: bool,
         registrar: &'a mut Registrar<D>,
-    ) -> Self {
-        Self {
+    ) -> Option<Self> {
+        Some(Self {
             key: connection.key,
-            batch: connection.qp.batch(),
+            batch: connection.qp.as_mut()?.batch(),
             books: &mut connection.send_queue,
             slab,
+            slab_grows,
             registrar,
             protocol: &mut connection.protocol,
             leases: &mut connection.leases,
@@ -114,7 +123,7 @@ impl<'a, D: Device> Chain<'a, D> {
             transfers: &connection.transfers,
             eager_bytes: connection.eager_bytes as usize,
             held: None,
-        }
+        })
     }
 
     fn build(&mut self, turn: &Turn<'_>) -> Result<Stopped, VerbsError> {
@@ -180,7 +189,9 @@ impl<'a, D: Device> Chain<'a, D> {
             if room == 0 {
                 return Ok(Stopped::QueueFull);
             }
-            let Some(mut buffer) = take_slot(self.slab) else { return Ok(Stopped::NoBuffer) };
+            let Some(mut buffer) = take_slot(self.slab, self.slab_grows) else {
+                return Ok(Stopped::NoBuffer);
+            };
             let space = &mut self.slab.bytes_mut(&mut buffer)[..self.eager_bytes];
             let Some(transmit) = self.protocol.poll_transmit(turn.now, space, room - 1) else {
                 self.slab.free(buffer);

@@ -54,8 +54,17 @@ fn random_seed() -> u64 {
 
 impl<D: Device> Engine<D> {
     /// Takes a connection over. Its guaranteed receives are posted when `done` is told so; the place
-    /// for it was reserved when its QP was made.
+    /// for it was reserved when its QP was made. It waits for eager buffers that are on their way.
     pub(crate) fn install(&mut self, turn: &Turn<'_>, install: Install<D>, done: InstallDone) {
+        self.keep_buffers(turn);
+        if self.slab.slots_free() < RECEIVES_GUARANTEED && self.awaits_buffers() {
+            self.installs.push((install, done));
+        } else {
+            self.install_now(turn, install, done);
+        }
+    }
+
+    pub(super) fn install_now(&mut self, turn: &Turn<'_>, install: Install<D>, done: InstallDone) {
         let role = install.established.role;
         let config = self.connection_config(turn, &install);
         let Install { qp, established, server, observer, message_bytes_max, place, .. } = install;
@@ -65,7 +74,7 @@ impl<D: Device> Engine<D> {
         let allowance = Allowance::new(self.pool.budget().bytes() / ANSWERS_DIVISOR);
         let key = self.connections.insert(|key| Connection {
             key,
-            qp,
+            qp: Some(qp),
             protocol: protocol::Connection::new(turn.now, config, seed),
             control: established.control,
             send_queue: SendQueue::new(send_wrs),
@@ -88,6 +97,7 @@ impl<D: Device> Engine<D> {
             stage: Stage::Open,
             timer: None,
             dirty: false,
+            last_wqe: false,
             finished: None,
             closing: None,
             _place: place,

@@ -1,9 +1,9 @@
 //! Outbound payloads: each range is advertised through a window of its own.
 
-use super::capacity::WINDOWS_MAX;
 use super::connection::{Lease, LeaseStage, Range};
 use super::drive::Turn;
 use super::engine::Engine;
+use super::offload::Known;
 use super::outbound::has_pieces;
 use crate::Time;
 use crate::codec::{OutSegment, Outbound};
@@ -26,7 +26,7 @@ impl<D: Device> Engine<D> {
             let inline = outbound.inline;
             return Ok(OutBody { inline, segments: Vec::new(), lease: None });
         }
-        let Some(mut ranges) = self.windows_for(&outbound) else { return Err(outbound) };
+        let Some(mut ranges) = self.windows_for(turn, &outbound) else { return Err(outbound) };
         let bytes = ranges.iter().map(|range| u64::from(range.sge.len())).sum();
         let Some(connection) = self.connections.at(slot) else { return Err(outbound) };
         let count = ranges.len() as u8;
@@ -59,15 +59,17 @@ impl<D: Device> Engine<D> {
     }
 
     /// A window for each piece of a message; `None` if there are not enough now.
-    fn windows_for(&mut self, outbound: &Outbound) -> Option<Vec<Range<D>>> {
+    fn windows_for(&mut self, turn: &Turn<'_>, outbound: &Outbound) -> Option<Vec<Range<D>>> {
         let mut ranges = Vec::new();
         for segment in &outbound.segments {
             let OutSegment::Piece(bytes) = segment else { continue };
             let placement = self.pool.locate(bytes);
             let registered = placement.and_then(|placement| {
-                Some((placement, self.registrar.lkey(placement.arena).ok()?))
+                let known = self.know_arena(turn, placement.arena) == Known::Yes;
+                let lkey = known.then(|| self.registrar.lkey(placement.arena).ok())??;
+                Some((placement, lkey))
             });
-            let window = registered.as_ref().and_then(|_| self.take_window());
+            let window = registered.as_ref().and_then(|_| self.take_window(turn));
             let (Some((placement, lkey)), Some(window)) = (registered, window) else {
                 self.windows.extend(ranges.drain(..).map(|range: Range<D>| range.window));
                 return None;
@@ -79,25 +81,6 @@ impl<D: Device> Engine<D> {
             ranges.push(Range { window, arena: placement.arena, sge, bytes: bytes.clone() });
         }
         Some(ranges)
-    }
-
-    fn take_window(&mut self) -> Option<D::Mw> {
-        if let Some(window) = self.windows.pop() {
-            return Some(window);
-        }
-        if self.windows_made >= WINDOWS_MAX {
-            return None;
-        }
-        match self.control.device.alloc_mw(&self.control.pd) {
-            Ok(window) => {
-                self.windows_made += 1;
-                Some(window)
-            }
-            Err(error) => {
-                tracing::warn!(%error, "no further memory window can be allocated");
-                None
-            }
-        }
     }
 
     /// A lease ends: its windows are closed with the next flush, if they were ever bound.

@@ -28,6 +28,7 @@ mod flush;
 mod install;
 mod leases;
 pub(crate) mod local;
+mod offload;
 pub(crate) mod outbound;
 mod receives;
 mod send_queue;
@@ -48,8 +49,9 @@ pub(crate) use allowance::Allowance;
 pub(crate) use cell::{CallCell, Reply};
 pub(crate) use clock::Clock;
 pub(crate) use connection::ServerSide;
-pub(crate) use engine::{Engine, EngineControl, Reservation};
+pub(crate) use engine::{Engine, EngineControl, EngineError, EngineParts, Reservation};
 pub(crate) use install::Install;
+pub(crate) use offload::Offload;
 pub(crate) use shared::CoreShared;
 pub(crate) use submission::{
     Answer, Answered, CallSubmission, ConnectionKey, Dispatch, HandlerFuture, IncomingCall, Method,

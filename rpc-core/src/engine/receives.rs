@@ -7,10 +7,13 @@ use super::wr_id::WrId;
 use crate::mem::{EagerSlab, EagerSlot};
 use crate::verbs::{Device, RecvBatch, Srq, VerbsError};
 
-/// A free eager buffer; the slab grows if it has none and may.
-pub(super) fn take_slot(slab: &mut EagerSlab) -> Option<EagerSlot> {
+/// A free eager buffer; a slab that `grows` by itself does so if it has none and may.
+pub(super) fn take_slot(slab: &mut EagerSlab, grows: bool) -> Option<EagerSlot> {
     if let Some(slot) = slab.alloc() {
         return Some(slot);
+    }
+    if !grows {
+        return None;
     }
     match slab.grow() {
         Ok(Some(_)) => slab.alloc(),
@@ -104,7 +107,7 @@ impl<D: Device> Engine<D> {
         self.receives_orphaned -= adopted;
         let mut buffers = Vec::new();
         while (buffers.len() as u32) < count - adopted {
-            let Some(buffer) = take_slot(&mut self.slab) else { break };
+            let Some(buffer) = take_slot(&mut self.slab, self.offload.is_none()) else { break };
             buffers.push(buffer);
         }
         let given = adopted + buffers.len() as u32;

@@ -51,6 +51,31 @@ pub(crate) struct CoreCounters {
     pub(crate) leases: AtomicU32,
 }
 
+/// What a core's engines have counted, together.
+#[derive(Default)]
+pub(crate) struct Totals {
+    pub(crate) calls_made: u64,
+    pub(crate) calls_served: u64,
+    pub(crate) errors: u64,
+    pub(crate) connections: u32,
+    pub(crate) receives_posted: u32,
+    pub(crate) credits_granted: u32,
+    pub(crate) leases: u32,
+}
+
+impl CoreCounters {
+    /// Shows these to other threads.
+    pub(crate) fn publish(&self, totals: &Totals) {
+        self.calls_made.store(totals.calls_made, Ordering::Relaxed);
+        self.calls_served.store(totals.calls_served, Ordering::Relaxed);
+        self.errors.store(totals.errors, Ordering::Relaxed);
+        self.connections.store(totals.connections, Ordering::Relaxed);
+        self.receives_posted.store(totals.receives_posted, Ordering::Relaxed);
+        self.credits_granted.store(totals.credits_granted, Ordering::Relaxed);
+        self.leases.store(totals.leases, Ordering::Relaxed);
+    }
+}
+
 /// Waking a core makes it turn.
 impl Wake for CoreShared {
     fn wake(self: Arc<Self>) {

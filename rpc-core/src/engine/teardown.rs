@@ -6,13 +6,14 @@
 
 use std::time::Duration;
 
-use super::connection::{Stage, Waiting};
+use super::connection::{Connection, Stage, Waiting};
 use super::drive::Turn;
 use super::engine::Engine;
 use super::send_queue::Holds;
+use super::submission::ConnectionKey;
 use super::wr_id::WrId;
 use crate::protocol::{GoawayReason, LossKind, LossReason, Violation};
-use crate::verbs::{AsyncEvent, Device, Qp, SendBatch, SendFlags, WcFailure};
+use crate::verbs::{AsyncEvent, Device, Qp, SendBatch, SendFlags, VerbsError, WcFailure};
 use crate::{Code, Execution, Status};
 
 /// Why a connection is lost.
@@ -33,6 +34,23 @@ pub(super) enum Loss {
     /// This runtime stops.
     Shutdown,
 }
+
+/// A connection whose QP is destroyed: what it holds is free when that is done.
+pub(super) struct Dying<D: Device> {
+    connection: Connection<D>,
+    /// What peers could read through its windows.
+    memory: Vec<bytes::Bytes>,
+}
+
+/// The device's objects of a connection, dropped in this order: a QP with a window bound to it is
+/// slow to destroy, or cannot be.
+struct Remains<D: Device> {
+    windows: Vec<D::Mw>,
+    qp: Option<D::Qp>,
+}
+
+/// A QP that the control thread has not yet moved to ERR is looked for again after this long.
+const DRAIN_CHECK: Duration = Duration::from_millis(100);
 
 /// Flushes come from our own device; this bounds the wait for one that is broken.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -102,14 +120,36 @@ impl<D: Device> Engine<D> {
                 ));
             }
         }
-        if let Err(error) = connection.qp.to_err() {
-            tracing::error!(slot, %error, "the queue pair could not be moved to ERR");
+        let key = connection.key;
+        if let Some(mut qp) = connection.qp.take() {
+            self.off_core(
+                turn,
+                move || {
+                    let moved = qp.to_err();
+                    (qp, moved)
+                },
+                move |engine, _, (qp, moved)| engine.is_in_error(key, qp, moved),
+            );
         }
-        self.post_drain_marker(slot);
         self.tell_observer(slot, &text);
         self.pump_lost(turn, slot);
         self.schedule_at(slot, until);
         self.mark_dirty(slot);
+    }
+
+    /// The QP of a lost connection is in ERR: what is outstanding on it will be flushed.
+    fn is_in_error(&mut self, key: ConnectionKey, qp: D::Qp, moved: Result<(), VerbsError>) {
+        let Some(connection) = self.connections.get(key) else { return };
+        connection.qp = Some(qp);
+        if let Err(error) = moved {
+            tracing::error!(
+                slot = key.slot,
+                %error,
+                "the queue pair could not be moved to ERR; it is destroyed after a while"
+            );
+        }
+        self.post_drain_marker(key.slot);
+        self.mark_dirty(key.slot);
     }
 
     /// Closes a connection: no new calls, those in progress may end, then it is taken down.
@@ -150,10 +190,11 @@ impl<D: Device> Engine<D> {
         if connection.send_queue.free() == 0 {
             return; // what is in it is flushed all the same
         }
+        let Some(qp) = connection.qp.as_mut() else { return };
         let sequence = connection.send_queue.push(Holds::Drain);
         let (slot, generation) = (connection.key.slot as u16, connection.key.generation as u16);
         let wr_id = WrId::SendQueue { slot, generation, sequence }.encode();
-        let mut batch = connection.qp.batch();
+        let mut batch = qp.batch();
         let added = batch.send(wr_id, &[], SendFlags::SIGNALED);
         if added.is_err() || batch.post().is_err() {
             connection.send_queue.pop_refused();
@@ -172,9 +213,17 @@ impl<D: Device> Engine<D> {
 
     /// Destroys the connection if the device has let go of everything.
     pub(super) fn destroy_if_drained(&mut self, turn: &Turn<'_>, slot: u32) {
+        if self.offload.is_none() {
+            self.poll_async(turn); // it may say that the last receive was taken
+        }
+        let waits_for_last = self.control.device.limits().last_wqe_event;
         let Some(connection) = self.connections.at(slot) else { return };
         let Stage::Draining { until } = connection.stage else { return };
-        if connection.send_queue.is_empty() {
+        let drained = connection.send_queue.is_empty() && (connection.last_wqe || !waits_for_last);
+        if connection.qp.is_none() {
+            // It is still on its way to ERR, which is the control thread's to do.
+            self.schedule_at(slot, until.max(turn.now + DRAIN_CHECK));
+        } else if drained {
             self.destroy(turn, slot);
         } else if turn.now >= until {
             tracing::error!(slot, "requests of a queue pair in ERR were not flushed in time");
@@ -187,16 +236,33 @@ impl<D: Device> Engine<D> {
     /// Windows, then the QP, then memory.
     pub(super) fn destroy(&mut self, turn: &Turn<'_>, slot: u32) {
         let Some(mut connection) = self.connections.remove(slot) else { return };
-        self.by_qp.remove(&connection.qp.num().0);
+        self.fetches.retain(|key| *key != connection.key);
+        let mut remains: Remains<D> = Remains { windows: Vec::new(), qp: connection.qp.take() };
         let mut memory = Vec::new();
         for (_, lease) in connection.leases.drain() {
             for range in lease.ranges {
-                self.windows_made -= 1;
-                drop(range.window);
+                remains.windows.push(range.window);
                 memory.push(range.bytes);
             }
         }
-        drop(connection.qp);
+        self.deaths += 1;
+        let death = self.deaths;
+        if let Some(qp) = &remains.qp {
+            self.by_qp.remove(&Qp::num(qp).0);
+        }
+        self.dying.insert(death, Dying { connection, memory });
+        let windows = remains.windows.len() as u32;
+        self.off_core(
+            turn,
+            move || drop(remains),
+            move |engine, turn, ()| engine.bury(turn, death, windows),
+        );
+    }
+
+    /// The device has nothing of a connection any more: its memory is free.
+    fn bury(&mut self, turn: &Turn<'_>, death: u64, windows: u32) {
+        let Some(Dying { mut connection, memory }) = self.dying.remove(&death) else { return };
+        self.windows_made -= windows;
         drop(memory);
         while let Some(holds) = connection.send_queue.pop_any() {
             if let Holds::Send(id) = holds
@@ -205,32 +271,48 @@ impl<D: Device> Engine<D> {
                 self.slab.free(buffer);
             }
         }
-        self.fetches.retain(|key| *key != connection.key);
         self.take_receives_back(connection.receives);
         for starved in std::mem::take(&mut self.starved) {
             self.mark_dirty(starved);
         }
-        tracing::debug!(slot, core = turn.shared.index, "connection destroyed");
+        tracing::debug!(
+            slot = connection.key.slot,
+            core = turn.shared.index,
+            "connection destroyed"
+        );
     }
 
-    /// Asynchronous events of the device.
+    /// Asynchronous events of a device that only this engine uses.
     pub(super) fn poll_async(&mut self, turn: &Turn<'_>) {
         while let Some(event) = self.control.device.poll_async() {
-            match event {
-                AsyncEvent::QpFatal(qp)
-                | AsyncEvent::QpRequestError(qp)
-                | AsyncEvent::QpAccessError(qp) => {
-                    if let Some(slot) = self.by_qp.get(&qp.0).copied() {
-                        self.lose(turn, slot, Loss::Device(format!("{event:?}")));
-                    }
+            self.on_async_event(turn, event);
+        }
+    }
+
+    /// Something happened to the device, or to one of its objects, which may be another engine's.
+    pub(crate) fn on_async_event(&mut self, turn: &Turn<'_>, event: AsyncEvent) {
+        match event {
+            AsyncEvent::QpFatal(qp)
+            | AsyncEvent::QpRequestError(qp)
+            | AsyncEvent::QpAccessError(qp) => {
+                if let Some(slot) = self.by_qp.get(&qp.0).copied() {
+                    self.lose(turn, slot, Loss::Device(format!("{event:?}")));
                 }
-                AsyncEvent::CqError | AsyncEvent::DeviceFatal => {
-                    for slot in self.connections.in_use() {
-                        self.lose(turn, slot, Loss::Device(format!("{event:?}")));
-                    }
-                }
-                other => tracing::debug!(event = ?other, "device event"),
             }
+            AsyncEvent::LastWqeReached(qp) => {
+                let slot = self.by_qp.get(&qp.0).copied();
+                if let Some(connection) = slot.and_then(|slot| self.connections.at(slot)) {
+                    connection.last_wqe = true;
+                    let slot = connection.key.slot;
+                    self.mark_dirty(slot);
+                }
+            }
+            AsyncEvent::CqError | AsyncEvent::DeviceFatal => {
+                for slot in self.connections.in_use() {
+                    self.lose(turn, slot, Loss::Device(format!("{event:?}")));
+                }
+            }
+            other => tracing::debug!(event = ?other, "device event"),
         }
     }
 }

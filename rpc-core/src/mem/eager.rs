@@ -91,6 +91,40 @@ pub struct EagerSlab {
     free: Vec<u32>,
 }
 
+/// Memory for a slab's next slots, mapped and not yet part of it: a thread that may block maps and
+/// registers it, and the slab's own thread takes it in.
+pub struct EagerChunk {
+    mapping: Mapping,
+}
+
+impl EagerChunk {
+    /// Maps a chunk of the size that a slab of this configuration has.
+    ///
+    /// # Errors
+    /// The system's refusal to map memory.
+    pub fn map(config: EagerConfig) -> Result<Self, MemError> {
+        let len = chunk_bytes(config);
+        let mapping = Mapping::reserve(len, CHUNK_ALIGN)?;
+        mapping.commit(0, len)?;
+        Ok(Self { mapping })
+    }
+
+    /// The chunk as memory to register.
+    pub fn region(&self) -> Region {
+        // SAFETY: committed in `map` and never unmapped (A1, A2); its bytes are accessed as E1 says,
+        // and by nobody before it belongs to a slab.
+        unsafe { Region::new(self.mapping.base(), self.mapping.len()) }
+    }
+}
+
+const fn stride(config: EagerConfig) -> usize {
+    (config.slot_bytes as usize).next_multiple_of(SLOT_ALIGN)
+}
+
+const fn chunk_bytes(config: EagerConfig) -> usize {
+    (stride(config) * config.chunk_slots as usize).next_multiple_of(CHUNK_ALIGN)
+}
+
 impl EagerSlab {
     /// Makes a slab with its first chunk.
     pub fn new(config: EagerConfig) -> Result<Self, MemError> {
@@ -103,7 +137,7 @@ impl EagerSlab {
         let mut slab = Self {
             number: NEXT_SLAB.fetch_add(1, Ordering::Relaxed),
             config,
-            stride: (config.slot_bytes as usize).next_multiple_of(SLOT_ALIGN),
+            stride: stride(config),
             chunks: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -115,19 +149,36 @@ impl EagerSlab {
     /// Adds a chunk, which the caller registers before it lends the new slots. `None` when the slab
     /// is as large as it may become.
     pub fn grow(&mut self) -> Result<Option<ChunkId>, MemError> {
-        let count = self.config.chunk_slots;
-        let first = self.slots.len() as u32;
-        if first.saturating_add(count) > self.config.slots_max {
+        if !self.can_grow() {
             return Ok(None);
         }
-        let len = (self.stride * count as usize).next_multiple_of(CHUNK_ALIGN);
-        let mapping = Mapping::reserve(len, CHUNK_ALIGN)?;
-        mapping.commit(0, len)?;
+        EagerChunk::map(self.config).map(|chunk| self.add(chunk))
+    }
+
+    /// Whether the slab may have another chunk.
+    pub fn can_grow(&self) -> bool {
+        self.slots().saturating_add(self.config.chunk_slots) <= self.config.slots_max
+    }
+
+    /// How its chunks are made.
+    pub fn config(&self) -> EagerConfig {
+        self.config
+    }
+
+    /// Adds a chunk that was mapped elsewhere. `None`, and the chunk goes, if it is of another shape
+    /// or the slab is as large as it may become.
+    pub fn add(&mut self, chunk: EagerChunk) -> Option<ChunkId> {
+        let count = self.config.chunk_slots;
+        let fits = chunk.mapping.len() == chunk_bytes(self.config);
+        if !fits || !self.can_grow() {
+            return None;
+        }
+        let first = self.slots.len() as u32;
         let id = ChunkId(self.chunks.len() as u32);
-        self.chunks.push(mapping);
+        self.chunks.push(chunk.mapping);
         self.slots.extend((0..count).map(|_| Slot { state: State::Here, generation: 0 }));
         self.free.extend((first..first + count).rev());
-        Ok(Some(id))
+        Some(id)
     }
 
     /// The chunks, each to be registered as a whole with LOCAL_WRITE and nothing else.
@@ -291,6 +342,19 @@ mod tests {
         assert!(region.addr() <= at && at + 9216 <= region.addr() + region.len() as u64);
         assert!(slab.grow().unwrap().is_none(), "a third chunk would exceed five slots");
         assert_eq!((slab.slots(), slab.chunks().len()), (4, 2));
+    }
+
+    #[test]
+    fn a_chunk_mapped_elsewhere_becomes_part_of_the_slab_if_it_fits() {
+        let mut slab = slab(2, 4);
+        let other = EagerConfig { chunk_slots: 3, ..slab.config() };
+        assert!(slab.add(EagerChunk::map(other).unwrap()).is_none());
+        let chunk = EagerChunk::map(slab.config()).unwrap();
+        let addr = chunk.region().addr();
+        let id = slab.add(chunk).unwrap();
+        assert_eq!((slab.region(id).addr(), slab.slots(), slab.slots_free()), (addr, 4, 4));
+        assert!(!slab.can_grow());
+        assert!(slab.add(EagerChunk::map(slab.config()).unwrap()).is_none());
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! | [`pool`](Pool), [`cache`](CoreCache) | free blocks: a shared level, and some per core without a lock |
 //! | [`payload`](PayloadMut) | one block in somebody's hands |
 //! | [`eager`](EagerSlab) | a core's buffers for eager messages, with no remote access |
-//! | [`registrar`](Registrar) | which arenas a device knows |
+//! | [`regions`](Regions) | which arenas a device knows |
+//! | [`registrar`](Registrar) | the regions that one engine uses |
 //!
 //! # Who may touch a block's bytes
 //!
@@ -42,6 +43,7 @@ mod mapping;
 mod payload;
 mod pool;
 mod range;
+mod regions;
 mod registrar;
 mod usage;
 
@@ -51,11 +53,12 @@ mod tests;
 pub use budget::{Budget, BudgetFull, Reservation, Share, Use, WAITERS_MAX};
 pub use cache::CoreCache;
 pub use class::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, CLASS_COUNT, Class, GRANULE_BYTES};
-pub use eager::{ChunkId, EAGER_SLOTS_MAX, EagerConfig, EagerSlab, EagerSlot, SlotId};
+pub use eager::{ChunkId, EAGER_SLOTS_MAX, EagerChunk, EagerConfig, EagerSlab, EagerSlot, SlotId};
 pub use error::MemError;
 pub use payload::PayloadMut;
 pub use pool::{BUDGET_BYTES_MIN, Pool, PoolConfig};
 pub use range::{ArenaId, Placement};
+pub use regions::Regions;
 pub use registrar::Registrar;
 pub use usage::MemoryUsage;
 

@@ -17,6 +17,7 @@ pub struct RuntimeBuilder {
     pub(super) rnr_retry: u8,
     pub(super) receives_lent_max: u32,
     pub(super) tcp_links: bool,
+    pub(super) verbs_on_control: bool,
     pub(super) name: String,
 }
 
@@ -42,6 +43,7 @@ impl RuntimeBuilder {
             rnr_retry: 6,
             receives_lent_max: u32::MAX,
             tcp_links: false,
+            verbs_on_control: false,
             name: String::new(),
         }
     }
@@ -97,6 +99,14 @@ impl RuntimeBuilder {
     /// Uses TCP links even between two runtimes of one process, as between hosts. Default: no.
     pub fn tcp_links(mut self, always: bool) -> Self {
         self.tcp_links = always;
+        self
+    }
+
+    /// Treats the software device as one whose control verbs may block: they run on the control
+    /// thread, as those of libibverbs do. For tests of that path.
+    #[doc(hidden)]
+    pub fn verbs_on_control_thread(mut self, always: bool) -> Self {
+        self.verbs_on_control = always;
         self
     }
 

@@ -4,6 +4,7 @@ mod block_on;
 mod builder;
 mod host;
 mod local;
+mod pending;
 mod stats;
 
 use std::fmt;
@@ -19,8 +20,11 @@ pub use local::LocalRuntime;
 pub use stats::{CoreStats, RuntimeStats};
 
 use crate::cm::{Control, ControlThread};
-use crate::engine::{Clock, Core, CoreShared, Engine, EngineControl, JoinHandle, ServerSide};
-use crate::mem::{Pool, PoolConfig};
+use crate::engine::{
+    Clock, Core, CoreShared, Engine, EngineControl, EngineError, EngineParts, JoinHandle, Offload,
+    ServerSide,
+};
+use crate::mem::{Pool, PoolConfig, Regions};
 use crate::verbs::Device;
 use crate::verbs::soft::{SoftConfig, SoftDevice};
 use crate::{Status, Time};
@@ -116,6 +120,12 @@ impl Runtime {
         let control = ControlThread::start(Arc::clone(&host) as _).map_err(|error| {
             Status::resource_exhausted(format!("the control thread cannot be started: {error}"))
         })?;
+        if settings.verbs_on_control {
+            for seed in &mut seeds {
+                let core = Arc::clone(&seed.shared);
+                seed.engine.offload_to(Offload { control: control.clone(), core });
+            }
+        }
         let inner = Inner { host, control, pool, clock, settings, threads: Mutex::default() };
         Ok((Self { inner: Arc::new(inner) }, seeds))
     }
@@ -264,6 +274,11 @@ impl Drop for Mailbox {
 }
 
 impl CoreHandle {
+    /// Connections that its engines have or are making.
+    fn connections(&self) -> u32 {
+        self.engine.connections.load(Ordering::Relaxed)
+    }
+
     fn stats(&self) -> CoreStats {
         let counters = &self.shared.counters;
         CoreStats {
@@ -299,11 +314,9 @@ impl Seed {
                 "a core cannot be made: {error}; check the limit on open files (ulimit -n)"
             ))
         })?;
-        let waker = Waker::from(Arc::clone(&shared));
-        let engine = Engine::new(0, device, pool.clone(), waker, settings.receives_lent_max)
-            .map_err(|error| {
-                Status::resource_exhausted(format!("a core's engine cannot be made: {error}"))
-            })?;
+        let engine = soft_engine(device, &shared, pool, settings).map_err(|error| {
+            Status::resource_exhausted(format!("a core's engine cannot be made: {error}"))
+        })?;
         Ok(Self { shared, engine })
     }
 
@@ -315,6 +328,26 @@ impl Seed {
     fn into_core(self, clock: Clock, spin: std::time::Duration) -> std::io::Result<Core> {
         Core::new(self.shared, clock, vec![Box::new(self.engine)], spin)
     }
+}
+
+/// The engine of a core's software device, which blocks nowhere.
+fn soft_engine(
+    device: SoftDevice,
+    core: &Arc<CoreShared>,
+    pool: &Pool,
+    settings: &RuntimeBuilder,
+) -> Result<Engine<SoftDevice>, EngineError> {
+    let pd = device.alloc_pd()?;
+    Engine::new(EngineParts {
+        index: 0,
+        regions: Arc::new(Regions::new(device.clone(), pd.clone(), pool.clone())),
+        device,
+        pd,
+        pool: pool.clone(),
+        waker: Waker::from(Arc::clone(core)),
+        receives_lent_max: settings.receives_lent_max,
+        offload: None,
+    })
 }
 
 fn memory_error(error: crate::mem::MemError) -> Status {

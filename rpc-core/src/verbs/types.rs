@@ -196,6 +196,9 @@ pub struct Limits {
     pub windows: bool,
     /// Whether SEND_WITH_INV may be used.
     pub remote_invalidate: bool,
+    /// Whether a QP in ERR announces its last receive (LAST_WQE_REACHED). Soft-RoCE before Linux
+    /// 6.12 does not.
+    pub last_wqe_event: bool,
 }
 
 /// How a QP is reached: the device half of what peers exchange when they connect.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rpc_core::Time;
 use rpc_core::cm::{Handshake, LocalHello, Need, Outcome};
-use rpc_core::mem::{EagerConfig, EagerSlab, Pool, PoolConfig, Registrar, SlotId};
+use rpc_core::mem::{EagerConfig, EagerSlab, Pool, PoolConfig, Regions, Registrar, SlotId};
 use rpc_core::verbs::soft::{SoftConfig, SoftCq, SoftDevice, SoftQp, SoftSrq};
 use rpc_core::verbs::{
     Cq, Device, Link, Psn, Qp, QpAddress, QpAttr, QpInit, RecvBatch, SendBatch, SendFlags, Srq,
@@ -132,7 +132,7 @@ impl Attacker {
             qp,
             srq,
             cq,
-            registrar: Registrar::new(device, pd, pool),
+            registrar: Registrar::new(Arc::new(Regions::new(device, pd, pool))),
             slab: EagerSlab::new(config).expect("eager buffers"),
             control,
             peer,

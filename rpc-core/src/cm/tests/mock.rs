@@ -93,7 +93,7 @@ impl Host for MockHost {
     }
 
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError> {
-        self.opens.send(*request).unwrap();
+        self.opens.send(request.clone()).unwrap();
         drop(self.gate.lock().unwrap());
         if self.full.load(Ordering::SeqCst) {
             return Err(ConnectError::NoMemory { what: "2 receives of 9216 bytes".into() });

@@ -48,6 +48,7 @@ impl SoftConfig {
                 mtu: 4096,
                 windows: true,
                 remote_invalidate: true,
+                last_wqe_event: true,
             },
             piece_bytes: 64 << 10,
             seed: None,

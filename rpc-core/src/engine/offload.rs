@@ -1,0 +1,225 @@
+//! What may block is done elsewhere.
+//!
+//! Registering memory, allocating windows, moving a QP to ERR and destroying it are system calls of
+//! a kernel's device: milliseconds at times. They run on the control thread, in the order in which a
+//! core asks; what comes of them returns to the engine as a job of its core. A software device does
+//! all this at once, so there the same code runs in place.
+
+use std::sync::Arc;
+
+use super::capacity::{EAGER_LOW_SLOTS, WINDOWS_AHEAD, WINDOWS_MAX, WINDOWS_STEP};
+use super::drive::Turn;
+use super::engine::Engine;
+use super::shared::CoreShared;
+use crate::Time;
+use crate::cm::Control;
+use crate::mem::{ArenaId, EagerChunk};
+use crate::verbs::{Device, VerbsError};
+
+/// An arena that could not be registered is tried again after this long; until then messages that
+/// need it are refused.
+const REGISTER_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// The way from a core to the control thread and back.
+pub(crate) struct Offload {
+    pub(crate) control: Control,
+    pub(crate) core: Arc<CoreShared>,
+}
+
+/// What an engine has asked for and does not have yet.
+#[derive(Default)]
+pub(super) struct Awaited {
+    windows: u32,
+    chunk: bool,
+    arenas: Vec<AwaitedArena>,
+}
+
+struct AwaitedArena {
+    arena: ArenaId,
+    /// `None`: being registered. Otherwise it failed, and this is when to try again.
+    again: Option<Time>,
+}
+
+/// Whether an arena can be named in a request now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It can.
+    Yes,
+    /// It is being registered.
+    Soon,
+    /// The device refused it.
+    No,
+}
+
+impl<D: Device> Engine<D> {
+    /// Does `work`, which may block, and then `then` with what came of it. In place without an
+    /// offload; otherwise on the control thread, and `then` in a later turn of this core. When the
+    /// runtime ends first, both may be dropped instead.
+    pub(super) fn off_core<T: Send + 'static>(
+        &mut self,
+        turn: &Turn<'_>,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Self, &Turn<'_>, T) + Send + 'static,
+    ) {
+        let Some(offload) = &self.offload else {
+            let done = work();
+            return then(self, turn, done);
+        };
+        let core = Arc::clone(&offload.core);
+        let index = usize::from(self.control.index);
+        offload.control.run(Box::new(move || {
+            let done = work();
+            core.run_on_core(Box::new(move |core| {
+                core.with_engine::<D>(index, |engine, turn| then(engine, turn, done));
+            }));
+        }));
+    }
+
+    /// Whether requests may name this arena; if not yet, it will be registered.
+    pub(super) fn know_arena(&mut self, turn: &Turn<'_>, arena: ArenaId) -> Known {
+        if self.offload.is_none() || self.registrar.registered(arena).is_some() {
+            return Known::Yes;
+        }
+        if let Some(index) = self.awaited.arenas.iter().position(|one| one.arena == arena) {
+            match self.awaited.arenas[index].again {
+                None => return Known::Soon,
+                Some(again) if turn.now < again => return Known::No,
+                Some(_) => drop(self.awaited.arenas.swap_remove(index)),
+            }
+        }
+        self.awaited.arenas.push(AwaitedArena { arena, again: None });
+        let regions = Arc::clone(self.registrar.regions());
+        self.off_core(
+            turn,
+            move || regions.register(arena).map(drop),
+            move |engine, turn, done| engine.arena_registered(turn, arena, done),
+        );
+        Known::Soon
+    }
+
+    fn arena_registered(&mut self, turn: &Turn<'_>, arena: ArenaId, done: Result<(), VerbsError>) {
+        match done {
+            Ok(()) => self.awaited.arenas.retain(|one| one.arena != arena),
+            Err(error) => {
+                self.counters.errors += 1;
+                tracing::error!(%error, "payload memory could not be registered with the device");
+                for one in &mut self.awaited.arenas {
+                    if one.arena == arena {
+                        one.again = Some(turn.now + REGISTER_AGAIN);
+                    }
+                }
+            }
+        }
+        self.retry_all_waiting(turn);
+    }
+
+    /// Messages that waited for windows or for an arena are tried again.
+    fn retry_all_waiting(&mut self, turn: &Turn<'_>) {
+        for slot in self.connections.in_use() {
+            if self.connections.at(slot).is_some_and(|c| !c.waiting.is_empty()) {
+                self.retry_waiting(turn, slot);
+                self.mark_dirty(slot);
+            }
+        }
+    }
+
+    /// A window for a range that is to be advertised. With an offload they are allocated ahead;
+    /// otherwise when there is none.
+    pub(super) fn take_window(&mut self, turn: &Turn<'_>) -> Option<D::Mw> {
+        let window = self.windows.pop();
+        let (low, step) = match self.offload {
+            Some(_) => (self.windows.len() < WINDOWS_AHEAD as usize, WINDOWS_STEP),
+            None => (window.is_none(), 1),
+        };
+        if low {
+            self.more_windows(turn, step);
+        }
+        window.or_else(|| self.windows.pop())
+    }
+
+    fn more_windows(&mut self, turn: &Turn<'_>, step: u32) {
+        let count = step.min(WINDOWS_MAX.saturating_sub(self.windows_made));
+        if count == 0 || self.awaited.windows > 0 {
+            return;
+        }
+        self.awaited.windows = count;
+        let (device, pd) = (self.control.device.clone(), self.control.pd.clone());
+        self.off_core(
+            turn,
+            move || -> Vec<_> { (0..count).map(|_| device.alloc_mw(&pd)).collect() },
+            |engine, turn, windows| {
+                engine.awaited.windows = 0;
+                for window in windows {
+                    match window {
+                        Ok(window) => {
+                            engine.windows_made += 1;
+                            engine.windows.push(window);
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "no further memory window can be allocated");
+                            break;
+                        }
+                    }
+                }
+                // In place, whoever asked for one takes it now.
+                if engine.offload.is_some() {
+                    engine.retry_all_waiting(turn);
+                }
+            },
+        );
+    }
+
+    /// With an offload the slab does not grow by itself: the next chunk is asked for before the last
+    /// buffers are used.
+    pub(super) fn keep_buffers(&mut self, turn: &Turn<'_>) {
+        if self.offload.is_none()
+            || self.awaited.chunk
+            || self.slab.slots_free() >= EAGER_LOW_SLOTS
+            || !self.slab.can_grow()
+        {
+            return;
+        }
+        self.awaited.chunk = true;
+        let config = self.slab.config();
+        let regions = Arc::clone(self.registrar.regions());
+        self.off_core(
+            turn,
+            move || -> Result<_, super::engine::EngineError> {
+                let chunk = EagerChunk::map(config)?;
+                let region = regions.register_chunk(chunk.region())?;
+                Ok((chunk, region))
+            },
+            |engine, turn, made| engine.buffers_came(turn, made),
+        );
+    }
+
+    /// Whether buffers have been asked for and not come.
+    pub(super) fn awaits_buffers(&self) -> bool {
+        self.awaited.chunk
+    }
+
+    fn buffers_came(
+        &mut self,
+        turn: &Turn<'_>,
+        made: Result<(EagerChunk, D::Mr), super::engine::EngineError>,
+    ) {
+        self.awaited.chunk = false;
+        match made {
+            Ok((chunk, region)) => {
+                if let Some(id) = self.slab.add(chunk) {
+                    self.registrar.add_chunk(id, region);
+                }
+            }
+            Err(error) => {
+                self.counters.errors += 1;
+                tracing::error!(%error, "no further eager buffers");
+            }
+        }
+        for slot in std::mem::take(&mut self.starved) {
+            self.mark_dirty(slot);
+        }
+        for (install, done) in std::mem::take(&mut self.installs) {
+            self.install_now(turn, install, done);
+        }
+    }
+}
