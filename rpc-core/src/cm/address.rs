@@ -1,6 +1,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use super::ConnectError;
 
@@ -75,7 +76,7 @@ pub enum DeviceChoice {
     Soft,
     /// A device of libibverbs; what the options leave open follows from the local address of the
     /// control connection.
-    Rdma(RdmaOptions),
+    Rdma(Arc<RdmaOptions>),
 }
 
 /// The options' names, for the sentence about an unknown one.
@@ -274,7 +275,7 @@ impl Address {
     /// As [`Self::path`].
     pub fn device(&self) -> Result<DeviceChoice, ConnectError> {
         Ok(match self.path()?.device {
-            "rdma" => DeviceChoice::Rdma(self.options.clone()),
+            "rdma" => DeviceChoice::Rdma(Arc::new(self.options.clone())),
             _ => DeviceChoice::Soft,
         })
     }
