@@ -6,6 +6,7 @@
 //!   baselines that do not come from the code under test.
 //! - [`Quiescence`]: that everything a test used came back, by the devices' and the kernel's counts.
 //! - [`Watchdog`]: an end for a test that would wait for ever.
+//! - [`soak`]: load whose every byte is checked, and killed processes in the middle of it.
 //! - [`tidy`]: the rules of this repository as checks over its files.
 
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ pub mod hostile;
 mod payloads;
 mod proc_self;
 mod quiescence;
+pub mod soak;
 pub mod tidy;
 mod watchdog;
 

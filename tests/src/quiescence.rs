@@ -101,7 +101,7 @@ impl Quiescence {
 }
 
 /// What a runtime at rest holds that it should not.
-fn left_of(stats: &RuntimeStats) -> Vec<String> {
+pub(crate) fn left_of(stats: &RuntimeStats) -> Vec<String> {
     let memory = &stats.memory;
     let mut left = Vec::new();
     note(&mut left, "bytes of inbound payload memory", memory.inbound);
