@@ -3,6 +3,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use crate::Place;
+
 /// What the kernel counts of one process: threads by name, open descriptors, memory.
 ///
 /// Baselines taken here do not depend on counters that the code under test keeps of itself.
@@ -99,12 +101,12 @@ fn status_bytes(status: &str, key: &str) -> u64 {
     kib.and_then(|kib| kib.trim().parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
 }
 
-/// Waits until `done` says so, at most `timeout`; returns whether it did.
+/// Waits until `done` says so, at most `timeout` (longer in the guest); returns whether it did.
 ///
 /// For things that another thread or process ends in its own time, such as a descriptor that is
 /// being closed. It is never a substitute for an event that can be waited for.
 pub fn eventually(timeout: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + timeout;
+    let end = Instant::now() + Place::here().within(timeout);
     loop {
         if done() {
             return true;

@@ -1,9 +1,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rpc_core::{CoreStats, Runtime, RuntimeBuilder, RuntimeStats};
+use rpc_core::{Runtime, RuntimeBuilder, RuntimeStats};
 
-use crate::{ProcSelf, Watchdog, eventually};
+use crate::devices::usage_of;
+use crate::{Place, ProcSelf, Watchdog, eventually};
 
 /// A test has this long, on a machine that is busy with other things.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -41,7 +42,7 @@ impl Quiescence {
         Self::within(LIMIT)
     }
 
-    /// Begins a test that ends within `limit`, or the process does.
+    /// Begins a test that ends within `limit` (longer in the guest), or the process does.
     ///
     /// # Panics
     /// If /proc cannot be read.
@@ -50,7 +51,7 @@ impl Quiescence {
         Self {
             runtimes: Vec::new(),
             before: ProcSelf::read().expect("/proc/self is readable"),
-            _watchdog: Watchdog::start(limit),
+            _watchdog: Watchdog::start(Place::here().within(limit)),
             _alone: alone,
         }
     }
@@ -126,12 +127,13 @@ fn note(left: &mut Vec<String>, what: &str, count: impl Into<u64>) {
     }
 }
 
-/// Whether a core's connections have credits and every one is backed: receives are what the device's own
-/// table says, and peers may use some, but no more than are posted.
-pub fn credits_are_backed(core: &CoreStats) -> bool {
-    core.receives_posted == core.usage.srq_wrs
+/// Whether the connections of a runtime's first core have credits and every one is backed: receives are
+/// what the device's own table says, and peers may use some, but no more than are posted.
+pub fn credits_are_backed(stats: &RuntimeStats) -> bool {
+    let (core, usage) = (&stats.cores[0], usage_of(stats));
+    core.receives_posted == usage.srq_wrs
         && core.credits_granted > 0
-        && core.credits_granted <= core.usage.srq_wrs
+        && core.credits_granted <= usage.srq_wrs
 }
 
 impl ProcSelf {

@@ -56,7 +56,8 @@ pub(crate) enum Command {
     /// counted. A file that changes meanwhile is loaded a second time, and reported if it still
     /// changes.
     ///
-    /// The server is a process of its own. It stops when this one ends, however it ends.
+    /// The server is a process of its own, unless one is named. It stops when this one ends, however it
+    /// ends.
     Demo(DemoArgs),
     /// Make a folder of files whose sizes are the hard ones, the same for the same seed
     #[command(hide = true)]
@@ -137,6 +138,12 @@ pub(crate) struct StatsArgs {
 pub(crate) struct DemoArgs {
     /// The folder to load [default: the files that git tracks in this one]
     pub(crate) dir: Option<PathBuf>,
+    /// Where its server listens, such as rdma://10.0.0.1:0
+    #[arg(long, value_name = "ADDR", default_value = "soft://127.0.0.1:0")]
+    pub(crate) listen: String,
+    /// Use a server that runs already, here or on another host, instead of one of its own
+    #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
+    pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,
     /// Calls in flight at most

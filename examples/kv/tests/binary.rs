@@ -218,6 +218,19 @@ fn the_demo_verifies_files_of_the_hard_sizes_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn the_demo_can_use_a_server_that_runs_already() {
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("large"), vec![7; 100_000]).unwrap();
+    fs::write(dir.path().join("small"), b"small").unwrap();
+    let output = kv(&["demo", "--server", &server.addr]).arg(dir.path()).output().unwrap();
+    assert_ended(&output, 0);
+    assert!(stderr(&output).contains(&server.addr), "{}", stderr(&output));
+    assert_eq!(server.run("get", &[b"small"]).stdout, b"small");
+    assert!(server.stop().success());
+}
+
+#[test]
 fn the_demo_of_an_empty_folder_is_no_failure() {
     let dir = tempfile::tempdir().unwrap();
     let output = demo(dir.path());

@@ -1,17 +1,9 @@
-use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rpc_core::Time;
 use rpc_core::cm::{Handshake, LocalHello, Need, Outcome};
-use rpc_core::mem::{EagerConfig, EagerSlab, Pool, PoolConfig, Regions, Registrar, SlotId};
-use rpc_core::verbs::soft::{SoftConfig, SoftCq, SoftDevice, SoftQp, SoftSrq};
-use rpc_core::verbs::{
-    Cq, Device, Link, Psn, Qp, QpAddress, QpAttr, QpInit, RecvBatch, SendBatch, SendFlags, Srq,
-    SrqInit, Wc,
-};
+use rpc_core::verbs::{Link, QpAddress};
 use rpc_core::wire::{
     Confirm, FrameFlags, FrameType, Full, RequestFrame, Segment, Segments, SendHeader, SendWriter,
     Writer,
@@ -19,31 +11,18 @@ use rpc_core::wire::{
 
 use super::heard::Heard;
 use super::raw;
+use super::station::{self, RECEIVES, SLOT_BYTES, Seen, Station};
 use crate::eventually;
 
 /// How long anything that must happen may take, on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Receives that the attacker keeps posted.
-const RECEIVES: u32 = 64;
-/// SENDs that it may have posted.
-const SENDS: u32 = 512;
-/// Bytes of its buffers: more than the server takes.
-const SLOT_BYTES: u32 = 32 << 10;
-
-const RECEIVE: u64 = 1 << 60;
 
 /// A peer that shakes hands as it should and then says what it likes.
 ///
 /// Its device works only while one of its methods runs: what is not polled does not read, answer or
 /// grant anything.
 pub struct Attacker {
-    // In the order in which they must go.
-    qp: SoftQp,
-    srq: SoftSrq,
-    cq: SoftCq,
-    registrar: Registrar<SoftDevice>,
-    slab: EagerSlab,
+    station: Box<dyn Station>,
     /// Its end of the control connection.
     pub control: TcpStream,
     /// The server's queue pair.
@@ -57,7 +36,6 @@ pub struct Attacker {
     received_spent: u32,
     /// SENDs that the server may have under way.
     window: u32,
-    posted: HashMap<u64, SlotId>,
     last_call: u64,
     broken: Option<String>,
 }
@@ -104,36 +82,11 @@ impl Attacker {
     /// If this side has no memory or descriptors.
     pub fn try_connect(port: u16) -> Result<Self, String> {
         let mut control = raw::connect(port);
-        let began = Instant::now();
-        let clock = move || Time::from_nanos(began.elapsed().as_nanos() as u64);
-        let config = SoftConfig::new(Arc::new(clock)).mem_links(false).name("hostile");
-        let device = SoftDevice::open(config).expect("a device opens");
-        let pd = device.alloc_pd().expect("a protection domain");
-        let cq = device.create_cq(4096).expect("a completion queue");
-        let init = SrqInit { wr_max: RECEIVES, sge_max: 1 };
-        let srq = device.create_srq(&pd, init).expect("a receive queue");
-        let init = QpInit {
-            pd: &pd,
-            send_cq: &device.cq_ref(&cq),
-            recv_cq: &device.cq_ref(&cq),
-            srq: &device.srq_ref(&srq),
-            send_wr_max: SENDS,
-            send_sge_max: 1,
-            inline_bytes_max: 0,
-            remote_read: true,
-        };
-        let mut qp = device.create_qp(&init).expect("a queue pair");
-        let (outcome, peer) = shake(&mut control, &mut qp)?;
+        let mut station = station::open();
+        let (outcome, peer) = shake(&mut control, &mut *station)?;
         control.set_nonblocking(true).expect("a socket option");
-        let pool = Pool::new(PoolConfig::new(1 << 20)).expect("a pool");
-        let slots = RECEIVES + SENDS;
-        let config = EagerConfig { slot_bytes: SLOT_BYTES, chunk_slots: slots, slots_max: slots };
-        let mut attacker = Self {
-            qp,
-            srq,
-            cq,
-            registrar: Registrar::new(Arc::new(Regions::new(device, pd, pool))),
-            slab: EagerSlab::new(config).expect("eager buffers"),
+        Ok(Self {
+            station,
             control,
             peer,
             header: SendHeader { epoch: outcome.agreed.epoch, ..SendHeader::default() },
@@ -143,12 +96,9 @@ impl Attacker {
             heard: Vec::new(),
             received_spent: 0,
             window: RECEIVES / 2,
-            posted: HashMap::new(),
             last_call: 0,
             broken: None,
-        };
-        (0..RECEIVES).for_each(|_| attacker.post_receive());
-        Ok(attacker)
+        })
     }
 
     /// Says CONFIRM, and waits for the server's.
@@ -249,27 +199,16 @@ impl Attacker {
     /// # Panics
     /// If the send queue stays full.
     pub fn post(&mut self, bytes: &[u8]) {
-        let full = |this: &mut Self| this.posted.len() >= SENDS as usize;
         eventually(PATIENCE, || {
             self.poll();
-            !full(self) || self.broken.is_some()
+            !self.station.is_full() || self.broken.is_some()
         });
         if self.broken.is_some() {
             return;
         }
-        let mut slot = self.slab.alloc().expect("a slot for each SEND");
-        self.slab.bytes_mut(&mut slot)[..bytes.len()].copy_from_slice(bytes);
-        let chunk = self.slab.chunk(&slot);
-        let lkey = self.registrar.eager_lkey(&self.slab, chunk).expect("registered memory");
-        let (id, sge) = self.slab.lend(slot, bytes.len() as u32, lkey);
-        let wr_id = number(id);
-        self.posted.insert(wr_id, id);
-        let mut batch = self.qp.batch();
-        let flags = SendFlags::SIGNALED.and(SendFlags::SOLICITED);
-        batch.send(wr_id, &[sge], flags).expect("the chain has room");
         // A queue pair in ERR takes nothing more.
-        if let Err(error) = batch.post() {
-            self.broken.get_or_insert_with(|| error.to_string());
+        if let Err(error) = self.station.send(bytes) {
+            self.broken.get_or_insert(error);
         }
     }
 
@@ -353,37 +292,17 @@ impl Attacker {
     /// # Panics
     /// If the server sends what cannot be decoded.
     pub fn poll(&mut self) {
-        let mut completions = [Wc::default(); 64];
-        loop {
-            let count = self.cq.poll(&mut completions).expect("the queue is large enough");
-            for completion in &completions[..count] {
-                let (id, outcome) = (completion.wr_id(), completion.outcome());
-                match (id & RECEIVE != 0, outcome) {
-                    (true, Ok(done)) => self.received(slot(id), done.byte_len as usize),
-                    (true, Err(failure)) => {
-                        self.broken.get_or_insert_with(|| failure.to_string());
-                    }
-                    (false, outcome) => {
-                        if let Some(token) =
-                            self.posted.remove(&id).and_then(|id| self.slab.reclaim(id))
-                        {
-                            self.slab.free(token);
-                        }
-                        if let Err(failure) = outcome {
-                            self.broken.get_or_insert_with(|| failure.to_string());
-                        }
-                    }
+        for seen in self.station.poll() {
+            match seen {
+                Seen::Message(bytes) => self.received(&bytes),
+                Seen::Failure(failure) => {
+                    self.broken.get_or_insert(failure);
                 }
-            }
-            if count < completions.len() {
-                return;
             }
         }
     }
 
-    fn received(&mut self, id: SlotId, len: usize) {
-        let Some(token) = self.slab.reclaim(id) else { return };
-        let bytes = &self.slab.bytes(&token)[..len];
+    fn received(&mut self, bytes: &[u8]) {
         let (header, frames) = SendHeader::decode(bytes).expect("the server speaks the protocol");
         if header.limit.wrapping_sub(self.limit) as i32 > 0 {
             self.limit = header.limit;
@@ -395,18 +314,6 @@ impl Attacker {
         for frame in frames {
             self.heard.push(Heard::new(&frame.expect("its frames are whole")));
         }
-        self.slab.free(token);
-        self.post_receive();
-    }
-
-    fn post_receive(&mut self) {
-        let token = self.slab.alloc().expect("a slot for each receive");
-        let chunk = self.slab.chunk(&token);
-        let lkey = self.registrar.eager_lkey(&self.slab, chunk).expect("registered memory");
-        let (id, sge) = self.slab.lend(token, SLOT_BYTES, lkey);
-        let mut batch = self.srq.batch();
-        batch.recv(RECEIVE | number(id), &[sge]).expect("the chain has room");
-        batch.post().expect("the queue has room");
     }
 
     /// Grants again what the server has spent, if half of it is, and a credit says so.
@@ -458,17 +365,11 @@ impl Call<'_> {
     }
 }
 
-/// A `wr_id` of a slot.
-fn number(id: SlotId) -> u64 {
-    u64::from(id.slot) << 32 | u64::from(id.generation)
-}
-
-fn slot(number: u64) -> SlotId {
-    SlotId { slot: (number >> 32) as u32 & 0x00ff_ffff, generation: number as u32 }
-}
-
 /// The handshake, as an honest client makes it.
-fn shake(control: &mut TcpStream, qp: &mut SoftQp) -> Result<(Outcome, QpAddress), String> {
+fn shake(
+    control: &mut TcpStream,
+    station: &mut dyn Station,
+) -> Result<(Outcome, QpAddress), String> {
     let local = LocalHello {
         boot_id: 99,
         name: "hostile".into(),
@@ -493,11 +394,10 @@ fn shake(control: &mut TcpStream, qp: &mut SoftQp) -> Result<(Outcome, QpAddress
                 shake.on_bytes(&bytes[..count]).map_err(|error| error.to_string())?;
             }
             Need::Open => {
-                let own = qp.address(Psn::new(77)).expect("an address");
-                shake.on_opened(own).map_err(|error| error.to_string())?;
+                shake.on_opened(station.address()).map_err(|error| error.to_string())?;
             }
             Need::Connect(address) => {
-                rise(qp, &address).map_err(|error| error.to_string())?;
+                station.rise(&address).map_err(|error| error.to_string())?;
                 peer = Some(address);
                 shake.on_connected();
             }
@@ -508,19 +408,4 @@ fn shake(control: &mut TcpStream, qp: &mut SoftQp) -> Result<(Outcome, QpAddress
             }
         }
     }
-}
-
-/// RTR and RTS.
-fn rise(qp: &mut SoftQp, peer: &QpAddress) -> Result<(), rpc_core::verbs::VerbsError> {
-    let attr = QpAttr {
-        mtu: 4096.min(peer.mtu),
-        max_rd_atomic: 1,
-        max_dest_rd_atomic: 16,
-        timeout: 14,
-        retry_cnt: 7,
-        rnr_retry: 7,
-        min_rnr_timer: 12,
-    };
-    qp.to_rtr(peer, &attr)?;
-    qp.to_rts(&attr)
 }

@@ -7,7 +7,7 @@ use rpc_core::{Channel, Request, Runtime, block_on};
 
 use super::attacker::PATIENCE;
 use super::service::{Blob, TargetClient};
-use crate::{Payloads, eventually};
+use crate::{Payloads, Place, eventually};
 
 /// Bytes of its calls in turn: in one SEND, in a full one, by READ, by several READs.
 const SIZES: [usize; 5] = [17, 4_000, 8_900, 40_000, 300_000];
@@ -101,7 +101,7 @@ impl Drop for Honest {
 
 /// A channel to the server.
 pub(super) fn connect(runtime: &Runtime, port: u16) -> Result<Channel, String> {
-    let channel = Channel::builder(&format!("soft://127.0.0.1:{port}")).runtime(runtime);
+    let channel = Channel::builder(&Place::here().address(port)).runtime(runtime);
     block_on(channel.connect()).map_err(|status| status.to_string())
 }
 

@@ -13,6 +13,7 @@ mod honest;
 pub mod raw;
 mod server;
 mod service;
+mod station;
 mod world;
 
 pub use attacker::{Attacker, Call, End, PATIENCE};

@@ -7,13 +7,14 @@ use rpc_core::wire::handshake::frame_len;
 use rpc_core::wire::{AddressBlob, ControlMessage, Hello, Role};
 
 use super::attacker::PATIENCE;
+use crate::Place;
 
-/// A TCP connection to a port of this host, whose reads and writes end in time.
+/// A TCP connection to a port of the server's host, whose reads and writes end in time.
 ///
 /// # Panics
 /// If nobody listens.
 pub fn connect(port: u16) -> TcpStream {
-    connect_at(SocketAddr::from(([127, 0, 0, 1], port)))
+    connect_at(SocketAddr::from((Place::here().host(), port)))
 }
 
 /// The same, for any address.

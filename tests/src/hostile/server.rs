@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use rpc_core::{Runtime, block_on};
 
 use super::service::{Counts, TargetServer, Victim};
-use crate::ProcSelf;
+use crate::{Place, ProcSelf};
 
 /// Payload memory of the server.
 const BUDGET_BYTES: u64 = 256 << 20;
@@ -25,7 +25,7 @@ pub fn serve() {
     let server = rpc_core::Server::builder()
         .runtime(&runtime)
         .add_service(TargetServer::new(Victim(Arc::clone(&counts))));
-    let bound = block_on(server.bind("soft://127.0.0.1:0")).expect("a free port");
+    let bound = block_on(server.bind(&Place::here().address(0))).expect("a free port");
     say(&format!("{}", bound.local_addr().port()));
     for line in std::io::stdin().lock().lines() {
         if line.is_err() {

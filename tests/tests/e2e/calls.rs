@@ -5,8 +5,9 @@ use rpc_core::{Code, Execution, Request, Response, Runtime, Status, block_on};
 use rpc_tests::Quiescence;
 
 use crate::fixture::{
-    Blob, LINKS, LONG, PAYLOADS, ProbeClient, Served, blob, failure_metadata, together,
+    Blob, LONG, PAYLOADS, ProbeClient, Served, blob, failure_metadata, links, together,
 };
+use rpc_tests::devices::usage;
 
 /// A method that servers of today do not have.
 #[rpc_core::service(name = "e2e.Probe")]
@@ -24,7 +25,7 @@ trait Unheard {
 
 #[test]
 fn metadata_travels_both_ways_beside_small_and_large_messages() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -86,14 +87,14 @@ fn unknown_methods_and_services_are_unimplemented_for_that_call_alone() {
         }
         block_on(probe.echo(blob(0, 17))).unwrap();
     }
-    assert_eq!(server.stats().cores[0].usage.qps, 1, "the connection stayed");
+    assert_eq!(usage(&server).qps, 1, "the connection stayed");
     drop((probe, newer, unheard, served, server, client));
     quiescence.end();
 }
 
 #[test]
 fn a_small_call_that_overtakes_the_large_first_call_of_its_method_is_understood() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));

@@ -4,15 +4,16 @@ use std::time::{Duration, Instant};
 
 use rpc_core::{Channel, Code, Execution, Request, Runtime, block_on};
 use rpc_tests::Quiescence;
+use rpc_tests::devices::usage;
 
-use crate::fixture::{Event, LINKS, Number, ProbeClient, Served, begin, blob, expect_served};
+use crate::fixture::{Event, Number, ProbeClient, Served, begin, blob, expect_served, links};
 
 /// A deadline that passes while a call waits.
 const SOON: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_deadline_ends_the_call_at_the_caller_and_drops_the_handler() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -86,7 +87,7 @@ fn a_handler_learns_the_callers_deadline() {
 
 #[test]
 fn dropping_a_calls_future_drops_its_handler() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -122,7 +123,7 @@ fn a_call_that_is_dropped_before_it_was_polled_is_never_made() {
 
 #[test]
 fn many_calls_dropped_at_any_moment_leave_nothing() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -165,7 +166,7 @@ fn a_handler_that_panics_is_an_internal_error_and_its_core_lives() {
         assert!(failed.message().contains("panicked"), "{failed}");
         block_on(probe.echo(blob(0, 17))).unwrap();
     }
-    assert_eq!(server.stats().cores[0].usage.qps, 1, "the connection stayed");
+    assert_eq!(usage(&server).qps, 1, "the connection stayed");
     drop((probe, served, server, client));
     quiescence.end();
 }

@@ -104,9 +104,11 @@ fn addresses_that_cannot_be_used_say_why() {
     said.sort();
     said.dedup();
     assert!(said.len() >= 4, "each mistake has its own sentence: {said:#?}");
-    let failed = connect(&runtime, "rdma://127.0.0.1:7471");
-    let words = ["rdma://", "feature `verbs`", "auto:// or soft://"];
-    assert_says(&failed, Code::FailedPrecondition, Execution::NotExecuted, &words);
+    if !cfg!(feature = "verbs") {
+        let failed = connect(&runtime, "rdma://127.0.0.1:7471");
+        let words = ["rdma://", "feature `verbs`", "auto:// or soft://"];
+        assert_says(&failed, Code::FailedPrecondition, Execution::NotExecuted, &words);
+    }
     drop(runtime);
     quiescence.end();
 }

@@ -15,6 +15,7 @@ use rpc_tests::Quiescence;
 use rustix::event::epoll;
 
 use crate::fixture::{Number, PAYLOADS, ProbeClient, Served, blob};
+use rpc_tests::devices::usage;
 
 /// Small and large calls, one after the other; each answer is checked.
 async fn calls(probe: ProbeClient, count: u64) {
@@ -118,7 +119,7 @@ fn calls_work_from_tasks_of_cores_without_a_send_future() {
 fn let_connections_end(local: &mut LocalRuntime) {
     loop {
         let _ = local.turn();
-        if local.prepare_to_sleep() && local.runtime().stats().cores[0].usage.qps == 0 {
+        if local.prepare_to_sleep() && usage(local.runtime()).qps == 0 {
             return;
         }
     }

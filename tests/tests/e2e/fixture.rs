@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rpc_core::bytes::Bytes;
 use rpc_core::{Bound, Channel, Metadata, Request, Response, Runtime, Server, Status, block_on};
-use rpc_tests::{Payloads, eventually};
+use rpc_tests::{Payloads, Place, eventually};
 
 /// A message with one `bytes` field.
 #[derive(Clone, PartialEq, rpc_core::prost::Message)]
@@ -211,8 +211,8 @@ impl Served {
         let server = Server::builder()
             .runtime(runtime)
             .add_service(ProbeServer::from_arc(Arc::clone(&probing)));
-        let bound = block_on(server.bind(&format!("soft://127.0.0.1:{port}"))).unwrap();
-        let address = format!("soft://{}", bound.local_addr());
+        let bound = block_on(server.bind(&Place::here().address(port))).unwrap();
+        let address = Place::here().address(bound.local_addr().port());
         Self { bound, address, events, gate: Arc::clone(&probing.gate), probing }
     }
 
@@ -252,8 +252,10 @@ pub(crate) fn idle_probing() -> Probing {
     Probing { events: Mutex::new(events), gate, next }
 }
 
-/// The kinds of link between two runtimes: whether they are TCP.
-pub(crate) const LINKS: [bool; 2] = [false, true];
+/// The kinds of link between two runtimes: whether they are TCP. RDMA has one.
+pub(crate) fn links() -> &'static [bool] {
+    if Place::here().is_soft() { &[false, true] } else { &[true] }
+}
 
 /// Waits for all of them; they run at the same time.
 pub(crate) async fn together<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {

@@ -2,7 +2,7 @@
 
 use rpc_core::bytes::Bytes;
 use rpc_core::{Channel, Request, Response, Runtime, Server, Status, block_on};
-use rpc_tests::Quiescence;
+use rpc_tests::{Place, Quiescence};
 
 use crate::fixture::{PAYLOADS, together};
 
@@ -38,8 +38,8 @@ fn calls_of_many_pieces_at_once_all_end_whatever_the_send_queue_holds() {
     let server = quiescence.runtime(Runtime::builder());
     let client = quiescence.runtime(Runtime::builder());
     let builder = Server::builder().runtime(&server).add_service(PiecesServer::new(Echoing));
-    let bound = block_on(builder.bind("soft://127.0.0.1:0")).unwrap();
-    let address = format!("soft://{}", bound.local_addr());
+    let bound = block_on(builder.bind(&Place::here().address(0))).unwrap();
+    let address = Place::here().address(bound.local_addr().port());
     let channel = block_on(Channel::builder(&address).runtime(&client).connect()).unwrap();
     let pieces = PiecesClient::new(channel);
     for parts in [7, 8, 11, 16] {

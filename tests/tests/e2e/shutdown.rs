@@ -8,7 +8,7 @@ use std::thread;
 use rpc_core::{Channel, ChannelState, Code, Execution, Runtime, block_on};
 use rpc_tests::{Quiescence, eventually};
 
-use crate::fixture::{Event, LINKS, PAYLOADS, ProbeClient, SETTLE, Served, begin, blob, together};
+use crate::fixture::{Event, PAYLOADS, ProbeClient, SETTLE, Served, begin, blob, links, together};
 
 /// A future that is ready once something was sent.
 fn sent(receiver: mpsc::Receiver<()>) -> impl Future<Output = ()> {
@@ -44,7 +44,7 @@ fn async_pair() -> (impl Future<Output = ()>, impl FnOnce()) {
 
 #[test]
 fn a_graceful_shutdown_lets_calls_in_progress_end_and_takes_no_new_ones() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -97,7 +97,7 @@ fn a_shutdown_without_calls_ends_at_once() {
 
 #[test]
 fn a_channel_connects_again_by_itself_after_its_server_was_restarted() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -125,7 +125,7 @@ fn a_channel_connects_again_by_itself_after_its_server_was_restarted() {
 
 #[test]
 fn a_channel_connects_again_to_another_runtime_at_the_same_port() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let first = quiescence.stopping(Runtime::builder().tcp_links(tcp));
@@ -147,7 +147,7 @@ fn a_channel_connects_again_to_another_runtime_at_the_same_port() {
 
 #[test]
 fn calls_in_flight_when_the_servers_runtime_goes_away_may_have_been_executed() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let server = quiescence.stopping(Runtime::builder().tcp_links(tcp));
@@ -178,7 +178,7 @@ fn calls_in_flight_when_the_servers_runtime_goes_away_may_have_been_executed() {
 
 #[test]
 fn calls_of_a_runtime_that_goes_away_end_and_their_handlers_are_dropped() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.stopping(Runtime::builder().tcp_links(tcp));

@@ -3,7 +3,7 @@
 use rpc_core::{Runtime, block_on};
 use rpc_tests::{Payloads, Quiescence, credits_are_backed, eventually};
 
-use crate::fixture::{Event, LINKS, Number, PAYLOADS, SETTLE, Served, blob, together};
+use crate::fixture::{Event, Number, PAYLOADS, SETTLE, Served, blob, links, together};
 
 /// More than fit one READ, and not a multiple of anything.
 const MORE_SIZES: [usize; 3] = [(1 << 20) - 1, 3_000_001, 5 << 20];
@@ -14,7 +14,7 @@ fn sizes() -> impl Iterator<Item = usize> {
 
 #[test]
 fn messages_of_every_size_come_back_whole_over_both_kinds_of_link() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -32,7 +32,7 @@ fn messages_of_every_size_come_back_whole_over_both_kinds_of_link() {
 
 #[test]
 fn large_requests_and_large_answers_pass_alone_too() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -51,7 +51,7 @@ fn large_requests_and_large_answers_pass_alone_too() {
 
 #[test]
 fn sixty_four_calls_are_in_flight_at_once_and_each_gets_its_own_answer() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
         let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -85,7 +85,7 @@ fn connections_spread_evenly_over_the_servers_cores() {
     let mut probes = Vec::new();
     for channels in 1..=5_u32 {
         probes.push(served.client(&client)); // one connection for each of the client's cores
-        let counts: Vec<u32> = server.stats().cores.iter().map(|core| core.usage.qps).collect();
+        let counts: Vec<u32> = server.stats().cores.iter().map(|core| core.connections).collect();
         assert_eq!(counts.iter().sum::<u32>(), 2 * channels, "{counts:?}");
         assert!(counts[0].abs_diff(counts[1]) <= 1, "{counts:?}");
     }
@@ -117,8 +117,7 @@ fn an_idle_connection_has_credits_and_each_is_backed_by_a_posted_receive() {
     }
     // At rest once the last credits and acknowledgements have passed. A core's counters and its
     // device's table are read one after the other, so only what lasts counts.
-    let backed =
-        || [&server, &client].iter().all(|runtime| credits_are_backed(&runtime.stats().cores[0]));
+    let backed = || [&server, &client].iter().all(|runtime| credits_are_backed(&runtime.stats()));
     assert!(eventually(SETTLE, backed), "{:?} {:?}", server.stats(), client.stats());
     drop((probe, served, server, client));
     quiescence.end();

@@ -34,7 +34,7 @@ fn a_process_has_a_thread_for_each_core_and_one_more_with_1_and_with_500_connect
             Channel::builder(&served.address).runtime(&client).connections_per_core(64).connect();
         channels.push(block_on(channel).unwrap());
     }
-    let connections: u32 = server.stats().cores.iter().map(|core| core.usage.qps).sum();
+    let connections: u32 = server.stats().cores.iter().map(|core| core.connections).sum();
     assert_eq!(connections, 1 + 8 * 64);
     assert_eq!(framework_threads(), threads);
     for channel in &channels {

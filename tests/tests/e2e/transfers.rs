@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rpc_core::bytes::Bytes;
 use rpc_core::{Runtime, block_on};
+use rpc_tests::devices::{counters, usage};
 use rpc_tests::{Quiescence, eventually};
 
-use crate::fixture::{Blob, LINKS, Number, PAYLOADS, SETTLE, Served, begin, blob};
+use crate::fixture::{Blob, Number, PAYLOADS, SETTLE, Served, begin, blob, links};
 
 /// One value of the greatest size.
 const VALUE_BYTES: usize = 64 << 20;
@@ -19,7 +20,7 @@ fn builder(tcp: bool) -> rpc_core::RuntimeBuilder {
 
 #[test]
 fn a_value_of_64_mib_travels_by_read_each_way_and_little_else_is_sent() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::within(Duration::from_secs(120));
         let server = quiescence.runtime(builder(tcp));
         let client = quiescence.runtime(builder(tcp));
@@ -29,7 +30,7 @@ fn a_value_of_64_mib_travels_by_read_each_way_and_little_else_is_sent() {
         let got = block_on(probe.echo(Blob { data: sent.clone() })).unwrap().into_inner().data;
         assert!(got == sent, "tcp {tcp}: other bytes came back");
         for runtime in [&client, &server] {
-            let device = runtime.stats().cores[0].device;
+            let device = counters(runtime);
             let eager = [device.send_bytes, device.recv_bytes];
             assert!(eager.iter().all(|bytes| *bytes < 64 << 10), "tcp {tcp}: {device:?}");
             let read = [device.read_bytes, device.read_bytes_served];
@@ -60,7 +61,7 @@ fn a_message_below_the_eager_limit_travels_without_a_read() {
     for _ in 0..10 {
         block_on(probe.echo(blob(0, 8_192))).unwrap();
     }
-    let device = client.stats().cores[0].device;
+    let device = counters(&client);
     assert_eq!((device.reads, device.reads_served, device.binds), (0, 0, 0), "{device:?}");
     drop((probe, served, server, client));
     quiescence.end();
@@ -90,7 +91,7 @@ fn a_payload_outlives_its_connection_and_its_memory_comes_back_with_it() {
     let probe = served.client(&client);
     let got: Bytes = block_on(probe.source(Number { value: 1 << 20 })).unwrap().into_inner().data;
     drop((probe, served));
-    let closed = || client.stats().cores[0].usage.qps == 0;
+    let closed = || usage(&client).qps == 0;
     assert!(eventually(SETTLE, closed));
     assert!(client.stats().memory.held_by_users >= 1 << 20);
     assert_eq!(PAYLOADS.check(0, 1 << 20, &got), Ok(()));
@@ -102,7 +103,7 @@ fn a_payload_outlives_its_connection_and_its_memory_comes_back_with_it() {
 
 #[test]
 fn a_request_dropped_while_it_is_read_gives_its_memory_back() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(builder(tcp));
         let client = quiescence.runtime(builder(tcp));
@@ -110,12 +111,12 @@ fn a_request_dropped_while_it_is_read_gives_its_memory_back() {
         let probe = served.client(&client);
         let data = blob(6, 8 << 20).data;
         for _ in 0..10 {
-            let before = server.stats().cores[0].device.reads;
+            let before = counters(&server).reads;
             let mut call = Box::pin(probe.sink(Blob { data: data.clone() }));
             // It yields while it copies, so it is polled until it is on its way.
             let reading = || {
                 begin(call.as_mut());
-                server.stats().cores[0].device.reads > before
+                counters(&server).reads > before
             };
             assert!(eventually(SETTLE, reading));
             drop(call);
@@ -128,17 +129,17 @@ fn a_request_dropped_while_it_is_read_gives_its_memory_back() {
 
 #[test]
 fn an_answer_dropped_while_it_is_read_gives_its_memory_back() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(builder(tcp));
         let client = quiescence.runtime(builder(tcp));
         let served = Served::start(&server);
         let probe = served.client(&client);
         for _ in 0..10 {
-            let before = client.stats().cores[0].device.reads;
+            let before = counters(&client).reads;
             let mut call = Box::pin(probe.source(Number { value: 8 << 20 }));
             begin(call.as_mut());
-            let reading = || client.stats().cores[0].device.reads > before;
+            let reading = || counters(&client).reads > before;
             assert!(eventually(SETTLE, reading));
             drop(call);
         }
@@ -151,27 +152,26 @@ fn an_answer_dropped_while_it_is_read_gives_its_memory_back() {
 
 #[test]
 fn a_client_that_goes_away_in_the_middle_of_a_large_answer_costs_the_server_nothing() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(builder(tcp));
         let served = Served::start(&server);
         for _ in 0..3 {
             let client = quiescence.stopping(builder(tcp));
             let probe = served.client(&client);
-            let before = server.stats().cores[0].device.read_bytes_served;
+            let before = counters(&server).read_bytes_served;
             let value = Number { value: 32 << 20 };
             let mut call = Box::pin(async move { probe.source(value).await });
             begin(call.as_mut());
-            let reading = || server.stats().cores[0].device.read_bytes_served > before;
+            let reading = || counters(&server).read_bytes_served > before;
             assert!(eventually(SETTLE, reading));
             // All of it at once: its connection ends as it lies.
             drop((call, client));
         }
         // While the server serves: nothing of the calls is left.
         let back = || {
-            let stats = server.stats();
-            let core = &stats.cores[0];
-            stats.memory.outbound == 0 && core.usage.mws_bound == 0 && core.usage.qps == 0
+            let usage = usage(&server);
+            server.stats().memory.outbound == 0 && usage.mws_bound == 0 && usage.qps == 0
         };
         assert!(eventually(SETTLE, back), "{:?}", server.stats());
         drop((served, server));
@@ -181,18 +181,18 @@ fn a_client_that_goes_away_in_the_middle_of_a_large_answer_costs_the_server_noth
 
 #[test]
 fn a_channel_dropped_in_the_middle_of_a_large_answer_gives_everything_back() {
-    for tcp in LINKS {
+    for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(builder(tcp));
         let client = quiescence.runtime(builder(tcp));
         let served = Served::start(&server);
         for _ in 0..5 {
             let probe = served.client(&client);
-            let before = client.stats().cores[0].device.reads;
+            let before = counters(&client).reads;
             let value = Number { value: 16 << 20 };
             let mut call = Box::pin(async move { probe.source(value).await });
             begin(call.as_mut());
-            let reading = || client.stats().cores[0].device.reads > before;
+            let reading = || counters(&client).reads > before;
             assert!(eventually(SETTLE, reading));
             drop(call);
         }
@@ -213,8 +213,8 @@ fn windows_are_closed_and_bound_anew_for_each_transfer() {
     }
     // Each was bound once and invalidated once; at rest none is open.
     let closed = || {
-        let core = client.stats().cores[0];
-        core.device.binds == 50 && core.device.invalidations == 50 && core.usage.mws_bound == 0
+        let counters = counters(&client);
+        counters.binds == 50 && counters.invalidations == 50 && usage(&client).mws_bound == 0
     };
     assert!(eventually(SETTLE, closed), "{:?}", client.stats().cores[0]);
     drop((probe, served, server, client));

@@ -4,9 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use rpc_core::{Runtime, RuntimeBuilder, block_on};
+use rpc_tests::devices::{counters, usage, usage_of};
 use rpc_tests::{Quiescence, credits_are_backed, eventually};
 
-use crate::fixture::{LINKS, Number, PAYLOADS, ProbeClient, SETTLE, Served, blob, together};
+use crate::fixture::{Number, PAYLOADS, ProbeClient, SETTLE, Served, blob, links, together};
 
 /// Peers may have one SEND under way, and one that only brings credits.
 fn narrow(tcp: bool) -> RuntimeBuilder {
@@ -18,7 +19,7 @@ const GUARANTEED: u32 = 2;
 
 #[test]
 fn a_first_call_of_any_size_passes_on_a_connection_that_holds_only_its_guaranteed_receives() {
-    for tcp in LINKS {
+    for &tcp in links() {
         for len in [17, 9_216, 40_000, 1 << 20] {
             let mut quiescence = Quiescence::begin();
             let server = quiescence.runtime(narrow(tcp));
@@ -28,7 +29,7 @@ fn a_first_call_of_any_size_passes_on_a_connection_that_holds_only_its_guarantee
             let got = block_on(probe.echo(blob(1, len))).unwrap().into_inner().data;
             assert_eq!(PAYLOADS.check(1, len, &got), Ok(()), "tcp {tcp}, {len} bytes");
             for runtime in [&server, &client] {
-                let posted = || runtime.stats().cores[0].usage.srq_wrs == GUARANTEED;
+                let posted = || usage(runtime).srq_wrs == GUARANTEED;
                 assert!(eventually(SETTLE, posted), "{:?}", runtime.stats().cores[0]);
             }
             drop((got, probe, served, server, client));
@@ -63,12 +64,11 @@ fn both_ways(quiescence: &mut Quiescence, tcp: bool, calls: u64) {
     });
     for runtime in &runtimes {
         let at_rest = || {
-            let core = runtime.stats().cores[0];
-            core.usage.srq_wrs == 2 * GUARANTEED && credits_are_backed(&core)
+            let stats = runtime.stats();
+            usage_of(&stats).srq_wrs == 2 * GUARANTEED && credits_are_backed(&stats)
         };
         assert!(eventually(SETTLE, at_rest), "{:?}", runtime.stats().cores[0]);
-        let core = runtime.stats().cores[0];
-        assert_eq!(core.device.rnr_naks_sent, 0, "every SEND found its receive");
+        assert_eq!(counters(runtime).rnr_naks_sent, 0, "every SEND found its receive");
     }
 }
 
@@ -98,7 +98,7 @@ fn a_connection_that_needs_more_receives_is_lent_them() {
     for answer in block_on(together(calls)) {
         assert_eq!(answer.unwrap().into_inner(), Number { value: 8_000 });
     }
-    let lent = || server.stats().cores[0].usage.srq_wrs > GUARANTEED;
+    let lent = || usage(&server).srq_wrs > GUARANTEED;
     assert!(eventually(SETTLE, lent), "{:?}", server.stats().cores[0]);
     drop((probe, served, server, client));
     quiescence.end();

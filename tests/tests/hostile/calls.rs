@@ -6,6 +6,7 @@ use rpc_core::wire::{
     Cancel, CancelReason, FrameFlags, FrameType, PayloadDescriptor, Segment, SendWriter,
 };
 use rpc_core::{Channel, Code, Execution, Request, Response, Runtime, Status, block_on};
+use rpc_tests::Place;
 use rpc_tests::hostile::{Attacker, Blob, Call, Heard, PATIENCE, World};
 
 use super::{INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED, world};
@@ -157,7 +158,7 @@ fn varint_len(value: usize) -> usize {
 fn messages_nested_a_hundred_thousand_deep_are_refused_on_known_and_unknown_fields() {
     let world = world();
     let runtime = Runtime::builder().build().unwrap();
-    let address = format!("soft://127.0.0.1:{}", world.port());
+    let address = Place::here().address(world.port());
     let channel = block_on(Channel::builder(&address).runtime(&runtime).connect()).unwrap();
     let client = DeepClient::new(channel);
     let nest = |bytes: Vec<u8>| {

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use rpc_core::wire::{FrameFlags, FrameType, PayloadDescriptor, Segment, SendWriter};
 use rpc_core::{Channel, Code, Execution, Request, Runtime, block_on};
+use rpc_tests::Place;
 use rpc_tests::hostile::{Attacker, Blob, Call, Honest, TargetClient, World, raw};
 
 use super::{SERVER, world};
@@ -115,7 +116,7 @@ fn calls_to_a_server_that_is_killed_end_and_may_have_been_executed() {
     let world = world();
     let World { mut server, honest, .. } = world;
     let runtime = Runtime::builder().build().unwrap();
-    let address = format!("soft://127.0.0.1:{}", server.port());
+    let address = Place::here().address(server.port());
     let channel = block_on(Channel::builder(&address).runtime(&runtime).connect()).unwrap();
     let client = TargetClient::new(channel);
     honest.end();

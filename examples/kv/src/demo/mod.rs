@@ -53,21 +53,24 @@ pub(crate) struct Session<'a> {
 /// `kv demo`
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     let mut found = walk::find(args.dir.as_deref())?;
-    let server = ServerProcess::start(&args.runtime)?;
+    let own = match &args.server {
+        Some(_) => None,
+        None => Some(ServerProcess::start(&args.listen, &args.runtime)?),
+    };
+    let addr = own.as_ref().map(ServerProcess::addr).or(args.server.as_deref()).unwrap_or_default();
     let runtime = crate::serve::runtime(&args.runtime)?;
     eprintln!(
-        "{} files of {} ({}); the server is process {} at {}",
+        "{} files of {} ({}); the server is {} at {addr}",
         found.names.len(),
         found.root.display(),
         found.origin,
-        server.id(),
-        server.addr(),
+        own.as_ref().map_or("another's".into(), |own| format!("process {}", own.id())),
     );
     let names = std::mem::take(&mut found.names);
     let mut entries: Vec<Entry> = names.into_iter().map(Entry::new).collect();
-    let work = drive(&runtime, server.addr(), &found, &mut entries, args);
+    let work = drive(&runtime, addr, &found, &mut entries, args);
     let done = rpc_core::block_on(work);
-    let stopped = server.stop();
+    let stopped = own.map_or(Ok(()), ServerProcess::stop);
     let report = done?;
     out(report.table(&found).as_bytes())?;
     let exit = report.problems(&entries, &found);

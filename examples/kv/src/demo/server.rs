@@ -25,11 +25,11 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts it and waits until it listens.
-    pub(crate) fn start(args: &RuntimeArgs) -> Result<Self, Failure> {
+    /// Starts it at an address and waits until it listens.
+    pub(crate) fn start(addr: &str, args: &RuntimeArgs) -> Result<Self, Failure> {
         let failed = |error| Failure::because("the server's process cannot be started", error);
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.args(["serve", "soft://127.0.0.1:0", "--until-stdin-closes"]);
+        command.args(["serve", addr, "--until-stdin-closes"]);
         command.arg("--cores").arg(args.cores.to_string());
         if let Some(bytes) = args.memory {
             command.arg("--memory").arg(bytes.to_string());
