@@ -64,7 +64,8 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
         found.names.len(),
         found.root.display(),
         found.origin,
-        own.as_ref().map_or("another's".into(), |own| format!("process {}", own.id())),
+        own.as_ref()
+            .map_or_else(|| "one that ran already".into(), |own| format!("process {}", own.id())),
     );
     let names = std::mem::take(&mut found.names);
     let mut entries: Vec<Entry> = names.into_iter().map(Entry::new).collect();
