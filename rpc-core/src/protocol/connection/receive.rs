@@ -126,6 +126,8 @@ impl Connection {
                 return Err(Violation::CreditOnly);
             }
             self.on_frame(now, frame)?;
+            // After each, since what a frame begins may have to be answered whatever becomes of it.
+            self.check_flood()?;
         }
         Ok(())
     }
@@ -202,7 +204,7 @@ impl Connection {
                 // Our GOAWAY says what became of this call. A CANCEL may come first.
                 None => self.stray.expect_cancel(),
             }
-            return self.check_flood();
+            return Ok(());
         }
         self.counters.calls_in += 1;
         self.take_request(now, frame.call, &request);
@@ -282,7 +284,6 @@ impl Connection {
             if let Some(lease) = response.segments.lease() {
                 self.release(lease, ReleaseOutcome::Skipped);
             }
-            self.check_flood()?;
             return self.on_late_answer();
         };
         self.stray.progress();

@@ -269,6 +269,38 @@ fn a_peer_that_begins_calls_and_takes_no_answers_is_cut_off() {
 }
 
 #[test]
+fn a_peer_whose_requests_find_no_memory_and_that_takes_no_refusal_is_cut_off() {
+    let mut raw = Raw::confirmed(Role::Accepting);
+    let violation = (0..1000_u64).find_map(|round| {
+        let many: Vec<Out> = (1..=8)
+            .map(|n| large(FrameType::Request, (round * 8 + n) << 16, round * 8 + n))
+            .collect();
+        let broken = raw.send(&many).err();
+        for event in raw.events() {
+            if let Event::Fetch { transfer, .. } = event {
+                raw.connection.on_fetch_refused(raw.now, transfer);
+            }
+        }
+        broken
+    });
+    assert!(matches!(violation, Some(Violation::Flood(_))), "{violation:?}");
+}
+
+#[test]
+fn a_peer_that_cancels_what_is_being_read_and_takes_no_release_is_cut_off() {
+    let mut raw = Raw::confirmed(Role::Accepting);
+    let violation = (0..1000_u64).find_map(|round| {
+        let call = |n| (round * 50 + n) << 16;
+        let pair = |n| [large(FrameType::Request, call(n), call(n)), cancel(call(n))];
+        let many: Vec<Out> = (1..=50).flat_map(pair).collect();
+        let broken = raw.send(&many).err();
+        raw.events();
+        broken
+    });
+    assert!(matches!(violation, Some(Violation::Flood(_))), "{violation:?}");
+}
+
+#[test]
 fn a_cancel_storm_keeps_counting_handlers_that_still_run() {
     let mut raw = Raw::confirmed(Role::Accepting);
     raw.send(&[request(1 << 16, 1, Some("a/b")), cancel(1 << 16)]).unwrap();
