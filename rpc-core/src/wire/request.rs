@@ -107,8 +107,14 @@ impl<'a> RequestFrame<'a> {
     /// What a decoder would refuse: to be asked when a call is taken on, since a frame that breaks a
     /// rule fits nowhere.
     pub fn check(&self) -> Result<(), DecodeError> {
-        let name_len = self.name.map_or(0, str::len);
-        at_most("REQUEST method name length", name_len as u64, NAME_BYTES_MAX as u64)?;
+        if let Some(name) = self.name {
+            at_most("REQUEST method name length", name.len() as u64, NAME_BYTES_MAX as u64)?;
+            // On the wire it would be no name, and the peer would close over a number without one.
+            if name.is_empty() {
+                let field = "REQUEST method name";
+                return Err(DecodeError::Invalid { field, rule: "is empty" });
+            }
+        }
         metadata::check_len(self.metadata.len())?;
         at_most("REQUEST inline length", self.inline.len() as u64, u64::from(u32::MAX))?;
         self.segments.check(self.inline.len())

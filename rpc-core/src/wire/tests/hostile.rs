@@ -219,6 +219,15 @@ fn lengths_over_their_bounds_are_refused_before_what_they_count() {
 }
 
 #[test]
+fn a_method_without_a_name_is_refused_before_it_is_sent() {
+    // It would travel as a number that no name goes with, over which the peer closes.
+    let request = RequestFrame { name: Some(""), ..RequestFrame::default() };
+    let rule = "is empty";
+    let error = DecodeError::Invalid { field: "REQUEST method name", rule };
+    assert_eq!(request.check(), Err(error));
+}
+
+#[test]
 fn text_that_is_not_utf8_is_refused() {
     let mut body = hostile_request(&[], b"");
     body[18] = 1;
