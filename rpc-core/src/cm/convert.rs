@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::{ConnectError, Role};
-use crate::verbs::{Link, Psn, QpAddress, QpNum};
-use crate::wire::{AddressBlob, DeviceKind, SoftLink};
+use crate::verbs::{Gid, GidType, Link, LinkLayer, Port, Psn, QpAddress, QpNum};
+use crate::wire::{self, AddressBlob, DeviceKind, SoftLink};
 
 /// What a blob must agree with, besides itself.
 pub(super) struct Expected {
@@ -22,15 +22,35 @@ pub(super) struct Expected {
 
 /// The blob of an address.
 pub(super) fn to_blob(address: &QpAddress, boot_id: u128, epoch: u32) -> AddressBlob {
-    let Link::Soft { guid, dial } = &address.link;
-    let link = SoftLink { guid: *guid, dial: *dial };
+    let (num, psn, mtu) = (address.qp_num.0, address.psn.0, address.mtu);
+    let of_device = match address.link {
+        Link::Soft { guid, dial } => AddressBlob::soft(num, psn, mtu, SoftLink { guid, dial }),
+        Link::Ibv(port) => AddressBlob {
+            kind: DeviceKind::Ibv,
+            link_layer: match port.link_layer {
+                LinkLayer::InfiniBand => wire::LinkLayer::InfiniBand,
+                LinkLayer::Ethernet => wire::LinkLayer::Ethernet,
+            },
+            gid: port.gid.0,
+            gid_type: match port.gid_type {
+                _ if port.gid.is_zero() => wire::GidType::None,
+                GidType::InfiniBand => wire::GidType::InfiniBand,
+                GidType::RoceV1 => wire::GidType::RoceV1,
+                GidType::RoceV2 => wire::GidType::RoceV2,
+            },
+            lid: port.lid,
+            pkey: port.pkey,
+            soft: None,
+            ..AddressBlob::soft(num, psn, mtu, SoftLink { guid: 0, dial: None })
+        },
+    };
     AddressBlob {
         max_rd_atomic: address.max_rd_atomic,
         max_dest_rd_atomic: address.max_dest_rd_atomic,
         message_bytes_max: address.message_bytes_max,
         boot_id,
         epoch,
-        ..AddressBlob::soft(address.qp_num.0, address.psn.0, address.mtu, link)
+        ..of_device
     }
 }
 
@@ -60,6 +80,7 @@ pub(super) fn from_blob(
         (DeviceKind::Soft, Some(SoftLink { guid, dial }), Link::Soft { .. }) => {
             Link::Soft { guid, dial: usable(dial, expected) }
         }
+        (DeviceKind::Ibv, None, Link::Ibv(own)) => Link::Ibv(port(blob, own)?),
         _ => {
             return Err(malformed(
                 "its device is of another kind than ours; use the same scheme at both ends",
@@ -75,6 +96,42 @@ pub(super) fn from_blob(
         message_bytes_max: blob.message_bytes_max,
         link,
     })
+}
+
+/// The port of the peer's device, if ours can send to it.
+fn port(blob: &AddressBlob, own: &Port) -> Result<Port, ConnectError> {
+    let link_layer = match blob.link_layer {
+        wire::LinkLayer::InfiniBand => LinkLayer::InfiniBand,
+        wire::LinkLayer::Ethernet => LinkLayer::Ethernet,
+        wire::LinkLayer::Unspecified => {
+            return Err(malformed("its device does not say what lies under its port"));
+        }
+    };
+    if link_layer != own.link_layer {
+        return Err(malformed("one device is on InfiniBand and the other on Ethernet"));
+    }
+    let gid_type = match (blob.gid_type, link_layer) {
+        (wire::GidType::RoceV1, LinkLayer::Ethernet) => GidType::RoceV1,
+        (wire::GidType::RoceV2, LinkLayer::Ethernet) => GidType::RoceV2,
+        (wire::GidType::InfiniBand | wire::GidType::None, LinkLayer::InfiniBand) => {
+            GidType::InfiniBand
+        }
+        _ => return Err(malformed("its GID is not of the kind that its port has")),
+    };
+    let gid = Gid(blob.gid);
+    if gid.is_zero() && link_layer == LinkLayer::Ethernet {
+        return Err(malformed("its device has no GID, which RoCE needs"));
+    }
+    if gid_type != own.gid_type {
+        return Err(malformed(
+            "one side uses RoCE v1 and the other v2; choose a GID of the same kind with gid_index=",
+        ));
+    }
+    // The top bit says full or limited member, not which partition.
+    if (blob.pkey ^ own.pkey) << 1 != 0 {
+        return Err(malformed("it is in another partition; choose a PKey with pkey_index="));
+    }
+    Ok(Port { link_layer, gid, gid_type, lid: blob.lid, pkey: blob.pkey })
 }
 
 /// Where the peer's device can be dialled.
@@ -147,6 +204,58 @@ mod tests {
         for dial in ["10.0.0.9:5", "10.0.0.7:5", "0.0.0.0:5"] {
             assert_eq!(there_and_back(Some(dial), Role::Accepting), address(None));
         }
+    }
+
+    const PORT: Port = Port {
+        link_layer: LinkLayer::Ethernet,
+        gid: Gid([0xfd; 16]),
+        gid_type: GidType::RoceV2,
+        lid: 0,
+        pkey: 0xffff,
+    };
+
+    fn at(port: Port) -> QpAddress {
+        QpAddress { link: Link::Ibv(port), ..address(None) }
+    }
+
+    #[test]
+    fn a_ports_address_survives_the_wire() {
+        let infiniband = Port {
+            link_layer: LinkLayer::InfiniBand,
+            gid: Gid([0; 16]),
+            gid_type: GidType::InfiniBand,
+            lid: 77,
+            pkey: 0x8001,
+        };
+        let v1 = Port { gid_type: GidType::RoceV1, pkey: 0x7fff, ..PORT };
+        for port in [PORT, v1, infiniband, Port { gid: Gid([1; 16]), ..infiniband }] {
+            let blob = to_blob(&at(port), 5, 6);
+            blob.check().unwrap();
+            let there = from_blob(&blob, &at(port), &expected(Role::Accepting)).unwrap();
+            assert_eq!(there, at(port));
+        }
+    }
+
+    #[test]
+    fn a_port_that_ours_cannot_reach_is_refused() {
+        type Change = fn(&mut AddressBlob);
+        let changes: [(Change, &str); 6] = [
+            (|b| b.link_layer = wire::LinkLayer::Unspecified, "under its port"),
+            (|b| b.link_layer = wire::LinkLayer::InfiniBand, "InfiniBand and the other"),
+            (|b| b.gid_type = wire::GidType::InfiniBand, "not of the kind"),
+            (|b| b.gid_type = wire::GidType::RoceV1, "RoCE v1 and the other v2"),
+            (|b| b.gid = [0; 16], "no GID"),
+            (|b| b.pkey = 0xfffe, "another partition"),
+        ];
+        for (change, part) in changes {
+            let mut blob = to_blob(&at(PORT), 5, 6);
+            change(&mut blob);
+            let error = from_blob(&blob, &at(PORT), &expected(Role::Connecting)).unwrap_err();
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let blob = to_blob(&address(None), 5, 6);
+        let error = from_blob(&blob, &at(PORT), &expected(Role::Connecting)).unwrap_err();
+        assert!(error.to_string().contains("another kind"), "{error}");
     }
 
     #[test]

@@ -325,6 +325,8 @@ pub enum AsyncEvent {
     LastWqeReached(QpNum),
     /// The SRQ has fewer receives than its armed limit; the limit is spent.
     SrqLimitReached,
+    /// The SRQ failed: no QP on it receives any more.
+    SrqError,
     /// A port can be used again.
     PortActive(u8),
     /// A port lost its link; requests are being retried.

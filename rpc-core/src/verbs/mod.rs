@@ -5,12 +5,14 @@
 //! time and never blocks. Nothing here knows of messages, calls or credits.
 //!
 //! Two devices implement it: [`soft`], a software device that is stricter than hardware, and, with
-//! the feature `verbs`, libibverbs.
+//! the feature `verbs`, `ibv`: libibverbs.
 
 #[cfg(test)]
 mod conformance;
 mod device;
 mod error;
+#[cfg(feature = "verbs")]
+pub mod ibv;
 pub mod soft;
 mod types;
 mod wc;
@@ -19,9 +21,9 @@ pub use device::{
     AsyncEvent, Cq, Device, Mr, Mw, PostError, Qp, QpAttr, QpInit, QpState, RecvBatch, SendBatch,
     SendFlags, Srq, SrqInit,
 };
-pub use error::VerbsError;
+pub use error::{OpenError, VerbsError};
 pub use types::{
-    Access, DeviceCounters, DeviceUsage, Limits, Link, Lkey, Psn, QpAddress, QpNum, Region,
-    RemoteRange, Rkey, Sge,
+    Access, DeviceCounters, DeviceUsage, Gid, GidType, Limits, Link, LinkLayer, Lkey, Port, Psn,
+    QpAddress, QpNum, Region, RemoteRange, Rkey, Sge,
 };
 pub use wc::{Completed, Opcode, Wc, WcFailure, WcStatus};

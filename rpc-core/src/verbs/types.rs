@@ -1,5 +1,5 @@
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ptr::NonNull;
 
 /// The key by which local work requests name a memory region.
@@ -231,6 +231,79 @@ pub enum Link {
         /// Where its links are dialled. `None`: it dials, or both are in one process.
         dial: Option<SocketAddr>,
     },
+    /// A device of libibverbs.
+    Ibv(Port),
+}
+
+/// The port that a QP sends from: what a peer's device needs to send to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// What lies under it.
+    pub link_layer: LinkLayer,
+    /// The entry of its GID table that the QP uses; zeros if there is none.
+    pub gid: Gid,
+    /// What that entry is.
+    pub gid_type: GidType,
+    /// Its LID; zero on Ethernet.
+    pub lid: u16,
+    /// The partition key that the QP uses.
+    pub pkey: u16,
+}
+
+/// What lies under a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// InfiniBand: paths go by LID.
+    InfiniBand,
+    /// Ethernet: RoCE, paths go by GID.
+    Ethernet,
+}
+
+/// What an entry of a GID table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GidType {
+    /// InfiniBand.
+    InfiniBand,
+    /// RoCE version 1: not routable.
+    RoceV1,
+    /// RoCE version 2: over UDP and IP.
+    RoceV2,
+}
+
+/// A port's global identifier. On RoCE it is an IP address; an IPv4 address is mapped into IPv6.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The GID that is this address, on RoCE.
+    pub fn of_ip(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => Self(ip.to_ipv6_mapped().octets()),
+            IpAddr::V6(ip) => Self(ip.octets()),
+        }
+    }
+
+    /// The address it is, on RoCE.
+    pub fn ip(self) -> IpAddr {
+        IpAddr::V6(Ipv6Addr::from(self.0)).to_canonical()
+    }
+
+    /// Whether it is no GID: an entry of a table that is not used.
+    pub fn is_zero(self) -> bool {
+        self.0 == [0; 16]
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Ipv6Addr::from(self.0), f)
+    }
 }
 
 /// What a device counted by itself.

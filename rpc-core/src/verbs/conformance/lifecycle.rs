@@ -79,11 +79,12 @@ pub(in crate::verbs) fn queues_and_domains_stay_while_a_qp_uses_them<F: Fabric>(
     });
     let qp = qp.unwrap();
     assert_eq!(added(before, dev.usage()), [1, 1, 1, 1]);
-    // In the wrong order: each is refused, said in the log, and stays.
+    // In the wrong order: each stays, because the QP keeps it or because it is refused.
     drop((pd, srq, cq));
     assert_eq!(added(before, dev.usage()), [1, 1, 1, 1]);
     drop(qp);
-    assert_eq!(added(before, dev.usage()), [1, 1, 1, 0]);
+    let left = added(before, dev.usage());
+    assert!(left == [0, 0, 0, 0] || left == [1, 1, 1, 0], "kept, or refused and said in the log");
 }
 
 pub(in crate::verbs) fn region_stays_while_a_window_is_bound_over_it<F: Fabric>() {
@@ -101,7 +102,7 @@ pub(in crate::verbs) fn region_stays_while_a_window_is_bound_over_it<F: Fabric>(
     assert_eq!(pair.b.take(), [ok(1)]);
     let mrs = pair.b.dev.usage().mrs;
     drop(mr);
-    assert_eq!(pair.b.dev.usage().mrs, mrs, "refused, said in the log, and kept");
+    assert_eq!(pair.b.dev.usage().mrs, mrs, "kept by the window, or refused and said in the log");
     drop(mw);
 }
 

@@ -8,7 +8,7 @@
 //! [`every_test`] lists the tests. A test that names a [`Rule`] must fail on a software device that
 //! does not keep this rule; the tests of the software device see to that, and do not compile while a
 //! rule has no test. `laxer_on` marks where a device is known to be laxer, and says how: there the
-//! test is skipped.
+//! test is skipped. `marks` lists them.
 //!
 //! [`conformance`] makes a module of `#[test]` functions for a fabric:
 //! `every_test!(conformance { conformance_soft_mem, crate::…::SoftMem });`
@@ -20,6 +20,7 @@ pub(in crate::verbs) mod cq;
 pub(in crate::verbs) mod errors;
 mod fabric;
 pub(in crate::verbs) mod lifecycle;
+mod marks;
 mod pair;
 pub(in crate::verbs) mod read;
 pub(in crate::verbs) mod refusal;
@@ -28,7 +29,7 @@ mod side;
 pub(in crate::verbs) mod srq;
 pub(in crate::verbs) mod windows;
 
-pub(in crate::verbs) use case::{Case, Laxer, run};
+pub(in crate::verbs) use case::{Case, run};
 pub(in crate::verbs) use fabric::{Fabric, Kind};
 
 /// Calls a macro with the list of all tests, by file: the name of each, the rule it holds the device
@@ -47,9 +48,11 @@ macro_rules! every_test {
                 missing_receive_is_retried_until_there_is_one;
                 missing_receive_is_told_to_the_sender: Rnr;
                 retries_after_rnr_are_counted: RnrRetry;
-                receive_in_memory_that_is_not_writable_fails_on_both_sides: LocalWrite;
+                receive_in_memory_that_is_not_writable_fails_on_both_sides: LocalWrite,
+                    laxer_on(IbvRxe, "the receiver says LOC_QP_OP_ERR");
                 message_from_outside_a_region_fails_here_and_sends_nothing;
-                qp_of_another_pd_than_its_srq_fails_on_the_first_send: LocalPd;
+                qp_of_another_pd_than_its_srq_fails_on_the_first_send: LocalPd,
+                    laxer_on(IbvRxe, "the receiver says LOC_QP_OP_ERR");
                 send_queue_that_is_full_refuses_the_next: QueueFull;
             }
             read {
@@ -77,7 +80,8 @@ macro_rules! every_test {
                 window_is_closed_by_local_invalidation;
                 window_is_closed_by_its_deallocation;
                 qp_without_remote_read_refuses_every_read: QpRemoteRead;
-                reads_beyond_the_responders_depth_are_refused: ReadDepth;
+                reads_beyond_the_responders_depth_are_refused: ReadDepth,
+                    laxer_on(IbvRxe, "it serves READs beyond max_dest_rd_atomic");
                 read_that_is_revoked_midway_fails_and_brings_nothing_new: PieceKey;
                 refused_read_is_told_by_an_asynchronous_event,
                     laxer_on(IbvRxe, "it raises no QP_ACCESS_ERR");
@@ -90,12 +94,13 @@ macro_rules! every_test {
                 window_past_its_regions_end_cannot_be_bound: WindowRange;
                 window_over_a_region_without_the_right_cannot_be_bound: WindowRight;
                 window_of_another_pd_cannot_be_bound: WindowPd;
-                region_of_another_pd_cannot_be_bound: WindowPd;
+                region_of_another_pd_cannot_be_bound: WindowPd,
+                    laxer_on(IbvRxe, "it does not look at the domain of the region");
                 second_invalidation_of_one_key_is_an_error: InvalidateBound,
                     laxer_on(IbvRxe, "its kernel panics");
-                invalidation_on_another_qp_is_an_error: InvalidateBound;
-                send_with_inv_closes_the_receivers_window_and_says_which,
-                    laxer_on(IbvRxe, "the completion's flag is another bit");
+                invalidation_on_another_qp_is_an_error: InvalidateBound,
+                    laxer_on(IbvRxe, "it closes the other QP's window");
+                send_with_inv_closes_the_receivers_window_and_says_which;
                 invalidation_after_send_with_inv_is_an_error: InvalidateBound,
                     laxer_on(IbvRxe, "its kernel panics");
                 send_with_inv_of_another_qps_window_fails_on_both_sides: SendInvQp,
@@ -145,6 +150,7 @@ macro_rules! cases {
             vec![$($(Case {
                 name: concat!(stringify!($group), "::", stringify!($name)),
                 rules: &[$(super::soft::Rule::$rule)?],
+                laxer: &[$((Kind::$kind, $why)),*],
                 run: $group::$name::<F>,
             },)*)*]
         }
@@ -157,19 +163,38 @@ macro_rules! cases {
 every_test!(cases {});
 
 macro_rules! conformance {
-    ({ $module:ident, $fabric:ty } $($group:ident {
+    ({ $module:ident, $fabric:ty $(, ignore = $reason:literal)? } $($groups:tt)*) => {
+        $crate::verbs::conformance::modules! {
+            $module, $fabric, [$(#[ignore = $reason])?] $($groups)*
+        }
+    };
+}
+pub(in crate::verbs) use conformance;
+
+macro_rules! modules {
+    ($module:ident, $fabric:ty, $attributes:tt $($group:ident {
         $($name:ident $(: $rule:ident)? $(, laxer_on($kind:ident, $why:literal))*;)*
     })*) => {
         mod $module {
             $(mod $group {
-                $(#[test]
-                fn $name() {
-                    use crate::verbs::conformance::{self, Kind, Laxer};
-                    let laxer: &[(Kind, Laxer)] = &[$((Kind::$kind, $why))*];
-                    conformance::run::<$fabric>(laxer, conformance::$group::$name::<$fabric>);
+                #[allow(unused_imports, reason = "not every file has a mark")]
+                use crate::verbs::conformance::{self, Kind};
+                $(conformance::test! {
+                    $attributes $group::$name, $fabric, [$((Kind::$kind, $why)),*]
                 })*
             })*
         }
     };
 }
-pub(in crate::verbs) use conformance;
+pub(in crate::verbs) use modules;
+
+macro_rules! test {
+    ([$($attribute:tt)*] $group:ident::$name:ident, $fabric:ty, $laxer:expr) => {
+        #[test]
+        $($attribute)*
+        fn $name() {
+            conformance::run::<$fabric>(&$laxer, conformance::$group::$name::<$fabric>);
+        }
+    };
+}
+pub(in crate::verbs) use test;

@@ -160,6 +160,13 @@ pub(in crate::verbs) fn reads_beyond_the_responders_depth_are_refused<F: Fabric>
 /// Once an invalidation has completed, its owner may write the memory, and no READ sees that. A READ
 /// that was under way fails; the bytes it brought before stay where they are.
 pub(in crate::verbs) fn read_that_is_revoked_midway_fails_and_brings_nothing_new<F: Fabric>() {
+    // A device that works beside this thread may have served all READs before it is told.
+    let failed = (0..20).find_map(|_| revoked_midway::<F>());
+    assert!(matches!(failed, Some(WcStatus::RemAccessErr)), "{failed:?}");
+}
+
+/// How the first of some READs that failed did so.
+fn revoked_midway<F: Fabric>() -> Option<WcStatus> {
     // Far more than a device serves at once.
     const LEN: u32 = 4 << 20;
     let bytes = LEN as usize;
@@ -172,10 +179,11 @@ pub(in crate::verbs) fn read_that_is_revoked_midway_fails_and_brings_nothing_new
     for wr_id in 0..4 {
         pair.a.read(wr_id, to, from);
     }
-    // The owner's device begins to serve; the reader's is not polled. Not every device counts what
-    // it serves: there it is a matter of luck how far the READ has come.
+    // The owner's device begins to serve; the reader's is not polled. One that does not count what
+    // it serves is seen by what it brings.
     for _ in 0..1000 {
-        if pair.b.dev.counters().read_bytes_served > 0 {
+        let served = pair.b.dev.counters().read_bytes_served;
+        if served > 0 || pair.a.memory.get(0, 1) != [0] {
             break;
         }
         pair.b.poll();
@@ -188,13 +196,13 @@ pub(in crate::verbs) fn read_that_is_revoked_midway_fails_and_brings_nothing_new
     assert_eq!(pair.b.take(), [ok(5)]);
     pair.b.memory.put(0, &vec![0xee; bytes]);
     pair.until(4, 0);
-    let failure = pair.a.take().into_iter().find(|(_, status)| status.is_some());
+    let failure = pair.a.take().into_iter().find_map(|(_, status)| status);
     let brought = pair.a.memory.get(0, LEN.into());
     assert!(!brought.contains(&0xee), "a READ saw what was written after the invalidation");
-    assert!(matches!(failure, Some((_, Some(WcStatus::RemAccessErr)))), "{failure:?}");
     // If it was the first, its bytes are a beginning of what there was, and nothing after it.
     let rest = brought.iter().position(|byte| *byte != 0x11).unwrap_or(bytes);
     assert!(brought[rest..].iter().all(|byte| *byte == 0));
+    failure
 }
 
 pub(in crate::verbs) fn refused_read_is_told_by_an_asynchronous_event<F: Fabric>() {

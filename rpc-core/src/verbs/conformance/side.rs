@@ -15,12 +15,13 @@ pub(super) const SRQ_WRS: u32 = 256;
 /// Where the message of [`Side::send`] is put.
 const OUTBOX: u64 = 64 << 10;
 
-/// One device with what a test needs of it. Fields are dropped in an order that verbs allow.
+/// One device with what a test needs of it. Fields are dropped in an order that verbs allow, windows
+/// first: some devices wait long for one that is bound to a QP which is to go.
 pub(super) struct Side<D: Device> {
+    pub(super) mws: Vec<D::Mw>,
     pub(super) qps: Vec<D::Qp>,
     pub(super) srq: D::Srq,
     pub(super) cq: D::Cq,
-    pub(super) mws: Vec<D::Mw>,
     /// Over all of `memory`, as payload memory is registered: no remote access.
     pub(super) mr: D::Mr,
     pub(super) memory: Memory,
@@ -38,7 +39,7 @@ impl<D: Device> Side<D> {
         let mr = dev.register(&pd, memory.region(), access).unwrap();
         let cq = dev.create_cq(cqe).unwrap();
         let srq = dev.create_srq(&pd, SrqInit { wr_max: SRQ_WRS, sge_max: 4 }).unwrap();
-        Self { qps: Vec::new(), srq, cq, mws: Vec::new(), mr, memory, pd, dev, got: Vec::new() }
+        Self { mws: Vec::new(), qps: Vec::new(), srq, cq, mr, memory, pd, dev, got: Vec::new() }
     }
 
     pub(super) fn add_qp(&mut self, pd: &D::Pd, remote_read: bool) {

@@ -56,7 +56,7 @@ mod tx;
 #[cfg(test)]
 pub(super) mod test_memory;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub use batch::SoftBatch;
 pub use config::{Clock, SGE_MAX, SoftConfig};

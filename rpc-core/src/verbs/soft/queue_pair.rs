@@ -125,7 +125,9 @@ impl Qp for SoftQp {
         if self.state() != QpState::Init {
             return Err(wrong_state(TO_RTR, "it is not in INIT"));
         }
-        let Link::Soft { guid, dial } = &peer.link;
+        let Link::Soft { guid, dial } = &peer.link else {
+            return Err(VerbsError::Address("it is not a software device's".to_owned()));
+        };
         let link = self.shared.link_to(*guid, *dial)?;
         let (guid, num) = (*guid, peer.qp_num);
         let mut state = self.shared.lock();

@@ -63,7 +63,7 @@ fn dialling_where_nobody_listens_is_an_error_with_its_cause() {
     world.b.add_qp();
     let at_b = world.b.qps[0].address(Psn(1)).unwrap();
     let port = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let Link::Soft { guid, .. } = at_b.link;
+    let Link::Soft { guid, .. } = at_b.link else { panic!("no soft link") };
     let nobody = QpAddress { link: Link::Soft { guid, dial: Some(port) }, ..at_b };
     let error = world.a.qps[0].to_rtr(&nobody, &ATTR).unwrap_err();
     assert!(error.to_string().contains("dialling"), "{error}");

@@ -1,4 +1,4 @@
-mod fabric;
+pub(in crate::verbs) mod fabric;
 mod failure;
 mod fixture;
 mod links;

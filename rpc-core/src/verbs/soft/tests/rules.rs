@@ -14,21 +14,25 @@ const SOFT_ONLY: &[Case] = &[
     Case {
         name: "raw::packets_of_another_device_than_the_connected_one_are_dropped",
         rules: &[Rule::PeerDevice],
+        laxer: &[],
         run: raw::packets_of_another_device_than_the_connected_one_are_dropped,
     },
     Case {
         name: "raw::packets_out_of_order_are_dropped_and_the_expected_one_is_taken",
         rules: &[Rule::Psn],
+        laxer: &[],
         run: raw::packets_out_of_order_are_dropped_and_the_expected_one_is_taken,
     },
     Case {
         name: "failure::late_retries_do_not_do_things_twice",
         rules: &[Rule::Duplicate],
+        laxer: &[],
         run: failure::late_retries_do_not_do_things_twice,
     },
     Case {
         name: "send::missing_receive_is_retried_after_the_receivers_timer",
         rules: &[Rule::RnrTimer],
+        laxer: &[],
         run: send::missing_receive_is_retried_after_the_receivers_timer,
     },
 ];
