@@ -6,10 +6,13 @@ use std::time::Instant;
 use prost::Message;
 
 use super::channel::Channel;
-use super::lane::{Connection, Lane};
+use super::lane::Connection;
 use crate::caller::sealed::Sealed;
 use crate::codec::{self, CodecError, Encoded, Outbound, Segments};
-use crate::engine::{CallCell, CallSubmission, OutgoingCall, Reply, Submission, local, outbound};
+use crate::engine::{
+    CallCell, CallSubmission, ConnectionKey, CoreShared, OutgoingCall, Reply, Submission, local,
+    outbound,
+};
 use crate::mem::Use;
 use crate::{
     Caller, Execution, Extensions, Metadata, MethodDescriptor, Request, Response, Status, Streaming,
@@ -40,7 +43,7 @@ impl Caller for Channel {
             metadata: outbound::encode_metadata(&parts.metadata),
             body,
         };
-        let reply = make(lane, connection, call).await?;
+        let reply = make(&lane.shared, connection.key, call).await?;
         decode(reply)
     }
 
@@ -110,15 +113,14 @@ fn not_sent(error: CodecError) -> Status {
 
 /// Submits a call and waits for its end. Dropping the future cancels the call.
 fn make(
-    lane: &Lane,
-    connection: Connection,
+    shared: &Arc<CoreShared>,
+    connection: ConnectionKey,
     call: OutgoingCall,
 ) -> impl Future<Output = Result<Reply, Status>> + Send + use<> {
-    let cell = CallCell::new(Arc::clone(&lane.shared));
-    let shared = Arc::clone(&lane.shared);
+    let cell = CallCell::new(Arc::clone(shared));
+    let shared = Arc::clone(shared);
     let guard = Abandon(Arc::clone(&cell));
-    let mut submission =
-        Some(Submission::Call(CallSubmission { connection: connection.key, cell, call }));
+    let mut submission = Some(Submission::Call(CallSubmission { connection, cell, call }));
     std::future::poll_fn(move |context| {
         if let Some(pending) = submission.take() {
             let mut pending = Some(pending);

@@ -1,8 +1,10 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Handlers may wait with so many times the allowance in their answers, which are on the heap and
 /// theirs; more fail.

@@ -1,14 +1,14 @@
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
-use atomic_waker::AtomicWaker;
 use bytes::Bytes;
 
 use super::ReceivedBody;
 use super::shared::CoreShared;
 use crate::Status;
 use crate::protocol::CallId;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{AtomicWaker, Mutex};
 
 /// A reply as it came: the body is not decoded yet.
 pub(crate) struct Reply {

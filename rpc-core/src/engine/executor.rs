@@ -1,12 +1,12 @@
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
 use async_task::Task;
-use atomic_waker::AtomicWaker;
 
 use super::shared::CoreShared;
+use crate::sync::{AtomicWaker, Mutex};
 
 /// Spawns a future that may move between threads; it is polled on the core alone.
 pub(super) fn spawn<F>(shared: &Arc<CoreShared>, future: F) -> Task<F::Output>

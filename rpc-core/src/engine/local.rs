@@ -26,8 +26,13 @@ pub(crate) struct Local {
     pub(crate) running: Cell<Option<&'static str>>,
 }
 
+#[cfg(not(all(loom, test)))]
 thread_local! {
     static CURRENT: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+}
+#[cfg(all(loom, test))]
+loom::thread_local! {
+    static CURRENT: RefCell<Option<Rc<Local>>> = RefCell::new(None);
 }
 
 /// Makes a core this thread's current one until the guard is dropped.
@@ -48,7 +53,7 @@ impl Local {
     }
 
     pub(crate) fn enter(self: &Rc<Self>) -> Entered {
-        Entered { before: CURRENT.replace(Some(Rc::clone(self))) }
+        Entered { before: CURRENT.with(|current| current.replace(Some(Rc::clone(self)))) }
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -60,7 +65,7 @@ impl Local {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        CURRENT.set(self.before.take());
+        CURRENT.with(|current| current.replace(self.before.take()));
     }
 }
 

@@ -28,6 +28,8 @@ mod flush;
 mod install;
 mod leases;
 pub(crate) mod local;
+#[cfg(all(loom, test))]
+mod models;
 mod offload;
 pub(crate) mod outbound;
 mod receives;

@@ -1,9 +1,7 @@
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Wake, Waker};
 
 use async_task::Runnable;
-use crossbeam_queue::{ArrayQueue, SegQueue};
 
 use super::Core;
 use super::capacity::SUBMISSIONS_MAX;
@@ -11,6 +9,8 @@ use super::cell::CallCell;
 use super::local;
 use super::sleep::Sleeper;
 use super::submission::Submission;
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{ArrayQueue, Mutex, SegQueue};
 
 /// Work for a core from the runtime's own threads.
 pub(crate) type Job = Box<dyn FnOnce(&mut Core) + Send>;
@@ -89,11 +89,16 @@ impl Wake for CoreShared {
 
 impl CoreShared {
     pub(crate) fn new(index: usize) -> std::io::Result<Arc<Self>> {
+        Self::with_room(index, SUBMISSIONS_MAX)
+    }
+
+    /// With a mailbox of so many submissions.
+    pub(super) fn with_room(index: usize, submissions_max: usize) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             index,
             sleeper: Sleeper::new()?,
             counters: CoreCounters::default(),
-            submissions: ArrayQueue::new(SUBMISSIONS_MAX),
+            submissions: ArrayQueue::new(submissions_max),
             waiting: Mutex::new(Vec::new()),
             has_waiting: AtomicBool::new(false),
             abandoned: SegQueue::new(),
@@ -137,7 +142,7 @@ impl CoreShared {
         if !waiting.iter().any(|have| have.will_wake(waker)) {
             waiting.push(waker.clone());
         }
-        self.has_waiting.store(true, Ordering::SeqCst);
+        self.has_waiting.swap(true, Ordering::SeqCst);
         drop(waiting);
         // The core may have emptied the mailbox before it could see the flag.
         if !self.submissions.is_full() {

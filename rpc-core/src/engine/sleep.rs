@@ -1,23 +1,24 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+use crate::sync::Bell;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The agreement between a core that wants to sleep and threads that have work for it.
 ///
 /// A producer pushes its work, then calls [`wake`](Self::wake). A core calls
 /// [`announce`](Self::announce), arms its completion queues, looks at every source of work once
-/// more, and only then [`wait`](Self::wait)s. Both sides use sequentially consistent operations on
-/// one flag, so either the core sees the work when it looks again, or the producer sees that the
-/// core has announced itself and writes the eventfd: a wake-up is never lost, and a busy core costs
-/// its producers no system call.
+/// more, and only then [`wait`](Self::wait)s. Every change of the flag is a swap, and each swap sees
+/// what came before the one before it: either the core's comes second and it sees the work when it
+/// looks again, or the producer's does and it sees that the core has announced itself, and rings the
+/// eventfd. So a wake-up is never lost, and a busy core costs its producers no system call.
 pub(crate) struct Sleeper {
     sleeping: AtomicBool,
     epoll: OwnedFd,
-    doorbell: OwnedFd,
+    doorbell: Bell,
 }
 
 /// The epoll key of the eventfd; sources have smaller ones.
@@ -49,7 +50,7 @@ impl Ready {
 impl Sleeper {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let doorbell = Bell::new()?;
         epoll::add(&epoll, &doorbell, EventData::new_u64(DOORBELL), EventFlags::IN)?;
         Ok(Self { sleeping: AtomicBool::new(false), epoll, doorbell })
     }
@@ -75,44 +76,64 @@ impl Sleeper {
     /// Says that work was pushed. From any thread; does not block.
     pub(crate) fn wake(&self) {
         if self.sleeping.swap(false, Ordering::SeqCst) {
-            self.ring();
+            self.doorbell.ring();
         }
-    }
-
-    /// Writes the eventfd whatever the core does: for a wake-up that no flag announces.
-    pub(crate) fn ring(&self) {
-        // The write fails only if the counter is at its end, and then the core is being woken.
-        let _ = rustix::io::write(&self.doorbell, &1u64.to_ne_bytes());
     }
 
     /// The core is about to look for work one last time before it sleeps.
     pub(crate) fn announce(&self) {
-        self.sleeping.store(true, Ordering::SeqCst);
+        self.sleeping.swap(true, Ordering::SeqCst);
     }
 
     /// The core found work after all.
     pub(crate) fn retract(&self) {
-        self.sleeping.store(false, Ordering::SeqCst);
+        self.sleeping.swap(false, Ordering::SeqCst);
     }
 
     /// Sleeps until a source is ready, a producer wakes the core, or `timeout` passes.
     pub(crate) fn wait(&self, ready: &mut Ready, timeout: Option<Duration>) -> io::Result<()> {
         ready.events.clear();
-        let timeout = timeout.map(|span| Timespec {
-            tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(span.subsec_nanos()),
-        });
-        let spare = rustix::buffer::spare_capacity(&mut ready.events);
-        let result = epoll::wait(&self.epoll, spare, timeout.as_ref());
-        self.sleeping.store(false, Ordering::SeqCst);
+        let result = self.wait_in_epoll(&mut ready.events, timeout);
+        self.sleeping.swap(false, Ordering::SeqCst);
         match result {
-            Ok(_) => {}
+            Ok(()) => {}
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
         if ready.events.iter().any(|event| event.data.u64() == DOORBELL) {
-            let mut count = [0u8; 8];
-            let _ = rustix::io::read(&self.doorbell, &mut count);
+            self.doorbell.drain();
+        }
+        Ok(())
+    }
+
+    #[cfg(not(all(loom, test)))]
+    fn wait_in_epoll(
+        &self,
+        events: &mut Vec<epoll::Event>,
+        timeout: Option<Duration>,
+    ) -> rustix::io::Result<()> {
+        let timeout = timeout.map(|span| rustix::event::Timespec {
+            tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(span.subsec_nanos()),
+        });
+        let spare = rustix::buffer::spare_capacity(events);
+        epoll::wait(&self.epoll, spare, timeout.as_ref()).map(|_| ())
+    }
+
+    /// In a model there is the doorbell alone, and time does not end a sleep.
+    #[cfg(all(loom, test))]
+    fn wait_in_epoll(
+        &self,
+        events: &mut Vec<epoll::Event>,
+        timeout: Option<Duration>,
+    ) -> rustix::io::Result<()> {
+        use crate::sync::model;
+
+        if timeout != Some(Duration::ZERO) {
+            model::wait(&[&self.doorbell]);
+        }
+        if model::is_rung(&self.doorbell) {
+            events.push(epoll::Event { flags: EventFlags::IN, data: EventData::new_u64(DOORBELL) });
         }
         Ok(())
     }

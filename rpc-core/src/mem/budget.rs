@@ -1,11 +1,10 @@
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use atomic_waker::AtomicWaker;
-
 use super::MemError;
+use crate::sync::AtomicWaker;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The two shares of the budget are equal: a peer that is as busy as we are needs as much for what
 /// it reads from us as for what we read from it.
@@ -141,7 +140,7 @@ impl Budget {
             outbound: Account::new(bytes / SHARES),
             peak: AtomicU64::new(0),
             waiting: AtomicU64::new(0),
-            wakers: [const { AtomicWaker::new() }; WAITERS_MAX],
+            wakers: std::array::from_fn(|_| AtomicWaker::new()),
         })
     }
 

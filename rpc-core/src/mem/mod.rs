@@ -47,6 +47,8 @@ mod regions;
 mod registrar;
 mod usage;
 
+#[cfg(all(loom, test))]
+mod models;
 #[cfg(test)]
 mod tests;
 
@@ -62,7 +64,9 @@ pub use regions::Regions;
 pub use registrar::Registrar;
 pub use usage::MemoryUsage;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Locks though another thread panicked while it held the lock. What the locks here protect is
 /// consistent after every statement, and a buffer must come home also while a panic unwinds.

@@ -1,6 +1,5 @@
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 
@@ -12,7 +11,8 @@ use super::payload::PayloadMut;
 use super::range::{AddressRange, ArenaId, Placement};
 use super::usage::MemoryUsage;
 use super::{MemError, lock};
-use crate::sync::ReturnList;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard, ReturnList};
 use crate::verbs::Region;
 
 /// The smallest budget: each use of each share can hold a 16 KiB payload with room to spare.

@@ -1,14 +1,13 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use super::class::{BLOCK_BYTES_MIN, Class, GRANULE_BYTES};
 use super::mapping::Mapping;
 use super::{MemError, lock};
-use crate::sync::Links;
-use crate::sync::atomic::AtomicU32 as Link;
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU32 as Link, Ordering};
+use crate::sync::{Links, Mutex};
 use crate::verbs::Region;
 
 /// Pages (smallest blocks) in a granule.

@@ -1,9 +1,10 @@
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::lock;
 use super::pool::Pool;
 use super::range::ArenaId;
+use crate::sync::Mutex;
 use crate::verbs::{Access, Device, Region, VerbsError};
 
 /// The payload memory that one device knows, for all engines on it: an arena is registered once,

@@ -1,11 +1,11 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 
 use crate::engine::local;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread::{self, Thread};
 
 /// Blocks this thread until `future` is ready: for plain threads, such as `main` or a thread of a
 /// database's own.
@@ -54,6 +54,8 @@ impl Wake for Parker {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]

@@ -2,12 +2,12 @@ use std::future::Future;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::{Runtime, RuntimeBuilder};
 use crate::engine::{Core, CoreShared, JoinHandle, Progress};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Status, Time};
 
 /// A runtime whose one core is this thread.
@@ -54,28 +54,7 @@ impl LocalRuntime {
     /// Drives the core until `future` is ready. The future is polled on the core, so calls made in
     /// it take no thread hop.
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
-        let flag =
-            Arc::new(Flag { woken: AtomicBool::new(true), core: Arc::clone(&self.core.shared) });
-        let waker = Waker::from(Arc::clone(&flag));
-        let mut context = Context::from_waker(&waker);
-        let mut future = pin!(future);
-        loop {
-            // Polled inside the turn: what it asks for goes out with what the turn has to say.
-            let mut output = None;
-            let progress = self.core.turn_with(|| {
-                if flag.woken.swap(false, Ordering::SeqCst)
-                    && let Poll::Ready(ready) = future.as_mut().poll(&mut context)
-                {
-                    output = Some(ready);
-                }
-            });
-            if let Some(output) = output {
-                return output;
-            }
-            if progress.is_idle() && !flag.woken.load(Ordering::SeqCst) {
-                self.core.idle(|| flag.woken.load(Ordering::SeqCst));
-            }
-        }
+        drive(&mut self.core, future)
     }
 
     /// Places a future of this thread on the core.
@@ -119,6 +98,31 @@ impl Drop for LocalRuntime {
         // First no new connections, then the core.
         self.runtime.control().shutdown();
         self.core.shut_down();
+    }
+}
+
+/// Turns the core until `future` is ready.
+pub(super) fn drive<F: Future>(core: &mut Core, future: F) -> F::Output {
+    let flag = Arc::new(Flag { woken: AtomicBool::new(true), core: Arc::clone(&core.shared) });
+    let waker = Waker::from(Arc::clone(&flag));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        // Polled inside the turn: what it asks for goes out with what the turn has to say.
+        let mut output = None;
+        let progress = core.turn_with(|| {
+            if flag.woken.swap(false, Ordering::SeqCst)
+                && let Poll::Ready(ready) = future.as_mut().poll(&mut context)
+            {
+                output = Some(ready);
+            }
+        });
+        if let Some(output) = output {
+            return output;
+        }
+        if progress.is_idle() && !flag.woken.load(Ordering::SeqCst) {
+            core.idle(|| flag.woken.load(Ordering::SeqCst));
+        }
     }
 }
 

@@ -4,6 +4,8 @@ mod block_on;
 mod builder;
 mod host;
 mod local;
+#[cfg(all(loom, test))]
+mod models;
 mod pending;
 mod stats;
 

@@ -137,7 +137,6 @@ mod tests {
         }
     }
 
-    #[cfg(not(loom))]
     #[test]
     fn everything_pushed_is_taken_once_last_first() {
         let cells = Cells::new(8);
@@ -151,7 +150,6 @@ mod tests {
         assert!(list.is_empty());
     }
 
-    #[cfg(not(loom))]
     #[test]
     fn a_closed_list_gives_what_it_had_and_takes_no_more() {
         let cells = Cells::new(2);
@@ -164,7 +162,6 @@ mod tests {
         assert!(list.is_empty() && ReturnList::closed().push(&cells, 0).is_err());
     }
 
-    #[cfg(not(loom))]
     #[test]
     fn many_threads_return_and_many_take_without_loss() {
         const THREADS: u32 = 4;
@@ -199,58 +196,5 @@ mod tests {
         let mut taken = taken.into_inner().unwrap();
         taken.sort_unstable();
         assert!(taken.into_iter().eq(0..THREADS * EACH));
-    }
-
-    /// Two threads return while a third takes: nothing is lost or seen twice, and what the pusher
-    /// wrote before the push is seen by the taker.
-    #[cfg(loom)]
-    #[test]
-    fn loom_returns_race_with_a_taker() {
-        use loom::sync::Arc;
-        use loom::sync::atomic::AtomicU32 as Data;
-
-        loom::model(|| {
-            let shared = Arc::new((Cells::new(2), ReturnList::new(), [Data::new(0), Data::new(0)]));
-            let pushers: Vec<_> = (0..2u32)
-                .map(|index| {
-                    let shared = Arc::clone(&shared);
-                    loom::thread::spawn(move || {
-                        shared.2[index as usize].store(1, Ordering::Relaxed);
-                        shared.1.push(&shared.0, index).unwrap();
-                    })
-                })
-                .collect();
-            let mut seen: Vec<u32> = shared.1.take_all(&shared.0).collect();
-            for index in &seen {
-                assert_eq!(shared.2[*index as usize].load(Ordering::Relaxed), 1);
-            }
-            for pusher in pushers {
-                pusher.join().unwrap();
-            }
-            seen.extend(shared.1.take_all(&shared.0));
-            seen.sort_unstable();
-            assert_eq!(seen, [0, 1]);
-        });
-    }
-
-    /// A push races with the closing and with a third that takes: the index is in exactly one hand.
-    #[cfg(loom)]
-    #[test]
-    fn loom_a_push_is_taken_or_sees_that_the_list_is_closed() {
-        use loom::sync::Arc;
-
-        loom::model(|| {
-            let shared = Arc::new((Cells::new(1), ReturnList::new()));
-            let run = |f: fn(&(Cells, ReturnList)) -> u32| {
-                let shared = Arc::clone(&shared);
-                loom::thread::spawn(move || f(&shared))
-            };
-            let pusher = run(|(cells, list)| u32::from(list.push(cells, 0) == Err(Closed)));
-            let taker = run(|(cells, list)| list.take_all(cells).count() as u32);
-            let (cells, list) = &*shared;
-            let closer = list.close(cells).count() as u32;
-            assert_eq!(pusher.join().unwrap() + taker.join().unwrap() + closer, 1);
-            assert_eq!(list.push(cells, 0), Err(Closed), "closed for good");
-        });
     }
 }

@@ -11,7 +11,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("wire", &[]),
     ("protocol", &["wire"]),
-    ("verbs", &[]),
+    ("verbs", &["sync"]),
     ("mem", &["verbs", "sync"]),
     ("codec", &["mem", "sync"]),
     ("cm", &["wire", "verbs", "sync"]),

@@ -32,6 +32,8 @@ mod dma;
 mod env;
 mod key;
 mod link;
+#[cfg(all(loom, test))]
+mod models;
 mod mr;
 mod mw;
 mod packet;

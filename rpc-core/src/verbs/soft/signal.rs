@@ -1,44 +1,50 @@
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::{EventfdFlags, eventfd};
-
+use crate::sync::Bell;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::verbs::VerbsError;
 
 /// An eventfd that any thread may raise and the owner clears.
 pub(super) struct Signal {
-    fd: OwnedFd,
+    bell: Bell,
     raised: AtomicBool,
 }
 
 impl Signal {
     pub(super) fn new() -> Result<Self, VerbsError> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| VerbsError::System { operation: "eventfd", source: error.into() })?;
-        Ok(Self { fd, raised: AtomicBool::new(false) })
+        let bell =
+            Bell::new().map_err(|source| VerbsError::System { operation: "eventfd", source })?;
+        Ok(Self { bell, raised: AtomicBool::new(false) })
     }
 
     /// Makes the descriptor readable. One system call, and none if it is readable already.
     pub(super) fn raise(&self) {
         if !self.raised.swap(true, Ordering::SeqCst) {
-            // The counter cannot overflow: it is written once between two clears.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+            self.bell.ring();
         }
     }
 
     /// Makes it unreadable. The caller looks for work *after* this: the flag falls after the
-    /// descriptor is read, so a raise that writes nothing happened before that look.
+    /// descriptor is read, so a raise that writes nothing happened before that look. If there is
+    /// nothing to read yet, whoever raised the flag is about to write, and the flag stays up for
+    /// that: a descriptor that is readable while the flag is down would be cleared by nobody.
     pub(super) fn clear(&self) {
-        if self.raised.load(Ordering::SeqCst) {
-            let mut count = [0u8; 8];
-            let _ = rustix::io::read(&self.fd, &mut count);
-            self.raised.store(false, Ordering::SeqCst);
+        if self.raised.load(Ordering::SeqCst) && self.bell.drain() {
+            self.raised.swap(false, Ordering::SeqCst);
         }
+    }
+}
+
+#[cfg(all(loom, test))]
+impl Signal {
+    /// What a sleeping owner waits for.
+    pub(super) fn bell(&self) -> &Bell {
+        &self.bell
     }
 }
 
 impl AsFd for Signal {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.bell.as_fd()
     }
 }

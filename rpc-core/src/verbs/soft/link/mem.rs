@@ -1,8 +1,9 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use crate::verbs::soft::signal::Signal;
 
 /// One direction of a link in memory.
