@@ -33,7 +33,9 @@ pub use detach::detach;
 pub use engine::{JoinError, JoinHandle, Progress};
 pub use message::{Extensions, IntoRequest, Peer, Request, RequestParts, Response, Streaming};
 pub use metadata::{Metadata, MetadataError};
-pub use runtime::{CoreStats, LocalRuntime, Runtime, RuntimeBuilder, RuntimeStats, block_on};
+pub use runtime::{
+    CoreStats, DeviceStats, LocalRuntime, Runtime, RuntimeBuilder, RuntimeStats, block_on,
+};
 pub use server::{Bound, Server, ServerBuilder};
 pub use status::{Code, Execution, Status};
 pub use time::Time;

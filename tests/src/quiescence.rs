@@ -108,6 +108,12 @@ pub(crate) fn left_of(stats: &RuntimeStats) -> Vec<String> {
     note(&mut left, "bytes of inbound payload memory", memory.inbound);
     note(&mut left, "bytes of outbound payload memory", memory.outbound);
     note(&mut left, "bytes of payloads held by users", memory.held_by_users);
+    for device in &stats.devices {
+        let mut of_device = Vec::new();
+        note(&mut of_device, "queue pairs", device.usage.qps);
+        note(&mut of_device, "windows that are bound", device.usage.mws_bound);
+        left.extend(of_device.into_iter().map(|what| format!("{}: {what}", device.name)));
+    }
     for (index, core) in stats.cores.iter().enumerate() {
         let mut of_core = Vec::new();
         note(&mut of_core, "queue pairs in the device's table", core.usage.qps);

@@ -361,7 +361,8 @@ impl Driver {
     fn watch_devices(&mut self) {
         for source in self.tools.host.new_event_sources() {
             let key = self.new_key();
-            match self.tools.poller.add(source.fd(), key, Interest::Read) {
+            let Some(fd) = source.fd() else { continue };
+            match self.tools.poller.add(fd, key, Interest::Read) {
                 Ok(()) => self.insert(key, Entry::Events(source)),
                 // Its failures are still seen: they also fail the requests that they concern.
                 Err(error) => tracing::warn!(%error, "a device's events cannot be watched"),

@@ -153,6 +153,21 @@ pub enum ConnectError {
          use auto:// or soft://"
     )]
     VerbsFeatureMissing,
+    /// The process may not lock as much memory as its budget.
+    #[error(
+        "RDMA locks the memory it uses, and this runtime's budget of {budget_bytes} bytes is more \
+         than the {max_bytes} that fit below this process's limit (RLIMIT_MEMLOCK) of {limit_bytes}; \
+         raise the limit (ulimit -l, LimitMEMLOCK= of a systemd unit, or the capability \
+         CAP_IPC_LOCK), or give the runtime a smaller budget_bytes"
+    )]
+    Memlock {
+        /// The runtime's budget.
+        budget_bytes: u64,
+        /// The process's limit.
+        limit_bytes: u64,
+        /// The largest budget below it.
+        max_bytes: u64,
+    },
     /// A verb failed.
     #[error("the device could not make the connection: {0}")]
     Device(#[from] VerbsError),
@@ -202,6 +217,7 @@ impl ConnectError {
             | Self::Feature { .. }
             | Self::NotThisProtocol
             | Self::PortInUse { .. }
+            | Self::Memlock { .. }
             | Self::VerbsFeatureMissing => Code::FailedPrecondition,
             Self::NoMemory { .. } | Self::TooManyHandshakes { .. } | Self::Busy { .. } => {
                 Code::ResourceExhausted

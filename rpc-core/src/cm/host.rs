@@ -43,8 +43,8 @@ pub trait Host: Send + Sync + 'static {
 
 /// A device's asynchronous events, which the control thread watches as long as it lives.
 pub trait EventSource: Send + Sync + 'static {
-    /// Readable while an event waits.
-    fn fd(&self) -> BorrowedFd<'_>;
+    /// Readable while an event waits; `None`: there never are any.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Fetches and acknowledges every event that waits, and passes it on. On the control thread.
     fn on_ready(&self);

@@ -2,11 +2,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::CoreHandle;
 use super::pending::{Pending, Purpose};
+use super::{CoreHandle, RuntimeBuilder};
 use crate::cm::{ConnectError, DeviceChoice, Host, LocalHello, OpenRequest, PendingQp, Role};
 use crate::engine::ServerSide;
 use crate::engine::capacity::EAGER_BYTES;
+#[cfg(feature = "verbs")]
+use crate::mem::Pool;
 
 /// The runtime as its control thread sees it: who we are, and how a QP is made for a core.
 pub(super) struct RuntimeHost {
@@ -15,6 +17,8 @@ pub(super) struct RuntimeHost {
     pub(super) name: String,
     pub(super) message_bytes_max: u64,
     pub(super) rnr_retry: u8,
+    #[cfg(feature = "verbs")]
+    pub(super) rdma: super::rdma::RdmaDevices,
     servers: Mutex<HashMap<u64, ServerSide>>,
     next_server: AtomicU64,
 }
@@ -23,16 +27,17 @@ impl RuntimeHost {
     pub(super) fn new(
         cores: Vec<CoreHandle>,
         boot_id: u128,
-        name: String,
-        message_bytes_max: u64,
-        rnr_retry: u8,
+        settings: &RuntimeBuilder,
+        #[cfg(feature = "verbs")] pool: &Pool,
     ) -> Self {
         Self {
             cores,
             boot_id,
-            name,
-            message_bytes_max,
-            rnr_retry,
+            name: settings.name.clone(),
+            message_bytes_max: settings.message_bytes_max,
+            rnr_retry: settings.rnr_retry,
+            #[cfg(feature = "verbs")]
+            rdma: super::rdma::RdmaDevices::new(pool.clone(), settings.receives_lent_max),
             servers: Mutex::default(),
             next_server: AtomicU64::new(1),
         }
@@ -53,11 +58,19 @@ impl RuntimeHost {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner).get(&server).cloned()
     }
 
+    /// Connections that a core has or is getting, of every device.
+    fn connections_of(&self, core: &CoreHandle) -> u32 {
+        let soft = core.engine.connections.load(Ordering::Relaxed);
+        #[cfg(feature = "verbs")]
+        let soft = soft + self.rdma.connections_of(core.shared.index);
+        soft
+    }
+
     /// The core for a new connection: the one asked for, or the one with the fewest.
     fn place(&self, wanted: Option<usize>) -> Option<&CoreHandle> {
         match wanted {
             Some(core) => self.cores.get(core),
-            None => self.cores.iter().min_by_key(|core| core.connections()),
+            None => self.cores.iter().min_by_key(|core| self.connections_of(core)),
         }
     }
 }
@@ -86,10 +99,15 @@ impl Host for RuntimeHost {
         match &request.device {
             DeviceChoice::Soft => open_soft(core, purpose, request),
             #[cfg(feature = "verbs")]
-            DeviceChoice::Rdma(options) => self.rdma.open(self, core, purpose, request, options),
+            DeviceChoice::Rdma(options) => self.rdma.open(core, purpose, request, options),
             #[cfg(not(feature = "verbs"))]
             DeviceChoice::Rdma(_) => Err(ConnectError::VerbsFeatureMissing),
         }
+    }
+
+    #[cfg(feature = "verbs")]
+    fn new_event_sources(&self) -> Vec<std::sync::Arc<dyn crate::cm::EventSource>> {
+        self.rdma.new_event_sources()
     }
 }
 
@@ -101,11 +119,9 @@ fn open_soft(
 ) -> Result<Box<dyn PendingQp>, ConnectError> {
     let listens = request.role == Role::Accepting && !request.in_process;
     let ip = request.local_ip.filter(|_| listens);
-    let pending = Pending::open(&core.shared, &core.engine, purpose, |device, _| {
-        if let Some(ip) = ip {
-            device.listen(ip)?;
-        }
-        Ok(())
-    })?;
-    Ok(Box::new(pending))
+    let device = &core.engine.device;
+    if let Some(ip) = ip {
+        device.listen(ip)?;
+    }
+    Ok(Box::new(Pending::open(&core.shared, &core.engine, device, purpose)?))
 }

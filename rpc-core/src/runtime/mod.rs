@@ -6,7 +6,11 @@ mod host;
 mod local;
 #[cfg(all(loom, test))]
 mod models;
+#[cfg(feature = "verbs")]
+mod memlock;
 mod pending;
+#[cfg(feature = "verbs")]
+mod rdma;
 mod stats;
 
 use std::fmt;
@@ -19,7 +23,7 @@ use std::thread;
 pub use block_on::block_on;
 pub use builder::RuntimeBuilder;
 pub use local::LocalRuntime;
-pub use stats::{CoreStats, RuntimeStats};
+pub use stats::{CoreStats, DeviceStats, RuntimeStats};
 
 use crate::cm::{Control, ControlThread};
 use crate::engine::{
@@ -115,13 +119,15 @@ impl Runtime {
         let host = Arc::new(RuntimeHost::new(
             cores,
             u128::from_ne_bytes(boot_id),
-            settings.name.clone(),
-            settings.message_bytes_max,
-            settings.rnr_retry,
+            &settings,
+            #[cfg(feature = "verbs")]
+            &pool,
         ));
         let control = ControlThread::start(Arc::clone(&host) as _).map_err(|error| {
             Status::resource_exhausted(format!("the control thread cannot be started: {error}"))
         })?;
+        #[cfg(feature = "verbs")]
+        host.rdma.use_control(control.clone());
         if settings.verbs_on_control {
             for seed in &mut seeds {
                 let core = Arc::clone(&seed.shared);
@@ -184,7 +190,11 @@ impl Runtime {
     /// What it has done so far and holds now. From any thread; cores are not disturbed.
     pub fn stats(&self) -> RuntimeStats {
         let cores = self.inner.host.cores.iter().map(CoreHandle::stats).collect();
-        RuntimeStats { cores, memory: self.inner.pool.usage() }
+        #[cfg(feature = "verbs")]
+        let devices = self.inner.host.rdma.stats();
+        #[cfg(not(feature = "verbs"))]
+        let devices = Vec::new();
+        RuntimeStats { cores, devices, memory: self.inner.pool.usage() }
     }
 
     /// Every effective setting, for people.
@@ -192,6 +202,11 @@ impl Runtime {
         let inner = &self.inner;
         let capacity = inner.host.cores[0].engine.capacity;
         let limits = inner.host.cores[0].engine.device.limits();
+        #[cfg(feature = "verbs")]
+        let rdma: String =
+            inner.host.rdma.describe().into_iter().map(|line| format!("\n{line}")).collect();
+        #[cfg(not(feature = "verbs"))]
+        let rdma = "";
         format!(
             "cores: {cores}\n\
              pinned to CPUs: {pinned:?}\n\
@@ -201,7 +216,7 @@ impl Runtime {
              longest message taken: {message} B\n\
              connections per core: {connections}\n\
              send queue: {send} requests; shared receive queue: {srq}; completion queue: {cqe}\n\
-             RNR retries: {rnr}",
+             RNR retries: {rnr}{rdma}",
             cores = self.cores(),
             pinned = inner.settings.pin,
             spin = inner.settings.effective_spin(),
@@ -276,11 +291,6 @@ impl Drop for Mailbox {
 }
 
 impl CoreHandle {
-    /// Connections that its engines have or are making.
-    fn connections(&self) -> u32 {
-        self.engine.connections.load(Ordering::Relaxed)
-    }
-
     fn stats(&self) -> CoreStats {
         let counters = &self.shared.counters;
         CoreStats {

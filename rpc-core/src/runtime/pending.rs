@@ -34,16 +34,17 @@ pub(super) struct Purpose {
 }
 
 impl<D: Device> Pending<D> {
-    /// Makes a QP on an engine's queues, in INIT. `prepare` sees it before its address is asked for.
+    /// Makes a QP on an engine's queues, in INIT. `device` is the engine's, as the handle that knows
+    /// the connection's path.
     pub(super) fn open(
         core: &Arc<CoreShared>,
         engine: &Arc<EngineControl<D>>,
+        device: &D,
         purpose: Purpose,
-        prepare: impl FnOnce(&D, &mut D::Qp) -> Result<(), ConnectError>,
     ) -> Result<Self, ConnectError> {
         let place = engine.reserve().ok_or_else(no_place)?;
         debug_assert!(engine.capacity.send_wrs > SEND_WRS_CONTROL);
-        let mut qp = engine.device.create_qp(&QpInit {
+        let qp = device.create_qp(&QpInit {
             pd: &engine.pd,
             send_cq: &engine.cq,
             recv_cq: &engine.cq,
@@ -53,7 +54,6 @@ impl<D: Device> Pending<D> {
             inline_bytes_max: 0,
             remote_read: true,
         })?;
-        prepare(&engine.device, &mut qp)?;
         let address = qp.address(random_psn()?)?;
         Ok(Self {
             core: Arc::clone(core),

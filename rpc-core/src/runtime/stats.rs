@@ -7,8 +7,22 @@ use crate::verbs::{DeviceCounters, DeviceUsage};
 pub struct RuntimeStats {
     /// One entry for each core.
     pub cores: Vec<CoreStats>,
+    /// One entry for each device of libibverbs in use; all cores share it.
+    pub devices: Vec<DeviceStats>,
     /// Payload memory.
     pub memory: MemoryUsage,
+}
+
+/// A device of libibverbs, as this process uses it.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// Its name, as `ibv_devices` lists it.
+    pub name: String,
+    /// What this process posted and received.
+    pub device: DeviceCounters,
+    /// This process's objects.
+    pub usage: DeviceUsage,
 }
 
 /// One core.
@@ -34,8 +48,8 @@ pub struct CoreStats {
     pub credits_granted: u32,
     /// Messages whose payloads peers may read now.
     pub leases: u32,
-    /// What the core's device counted by itself.
+    /// What the core's software device counted by itself.
     pub device: DeviceCounters,
-    /// The device's own tables.
+    /// That device's own tables.
     pub usage: DeviceUsage,
 }

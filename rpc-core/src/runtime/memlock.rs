@@ -1,0 +1,44 @@
+//! How much memory this process may lock: RDMA pins what it uses, and the kernel refuses beyond.
+
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::CapabilitySet;
+
+use crate::cm::ConnectError;
+
+/// The part of the limit that payload memory may take; eager buffers and queues need the rest.
+const PART: (u64, u64) = (3, 4);
+
+/// Refuses a budget that cannot be locked, before any of it is.
+///
+/// # Errors
+/// [`ConnectError::Memlock`], which names the limit, the budget that would fit, and the fix.
+pub(super) fn check(budget_bytes: u64) -> Result<(), ConnectError> {
+    let may_lock_all = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    match getrlimit(Resource::Memlock).current {
+        Some(limit) if !may_lock_all => fits(budget_bytes, limit),
+        _ => Ok(()),
+    }
+}
+
+fn fits(budget_bytes: u64, limit_bytes: u64) -> Result<(), ConnectError> {
+    let max_bytes = limit_bytes / PART.1 * PART.0;
+    if budget_bytes <= max_bytes {
+        return Ok(());
+    }
+    Err(ConnectError::Memlock { budget_bytes, limit_bytes, max_bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_beyond_three_quarters_of_the_limit_is_refused_with_the_fix() {
+        assert!(fits(6 << 20, 8 << 20).is_ok());
+        let error = fits((6 << 20) + 1, 8 << 20).unwrap_err().to_string();
+        for part in ["6291457", "8388608", "6291456", "ulimit -l", "LimitMEMLOCK", "budget_bytes"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
