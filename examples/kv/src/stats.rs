@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cli::StatsArgs;
 use crate::failure::{Exit, Failure, out};
-use crate::kv::{CoreStats, KvClient, MemoryStats, StatsRequest, StatsResponse};
+use crate::kv::{CoreStats, DeviceStats, KvClient, MemoryStats, StatsRequest, StatsResponse};
 use crate::ops;
 use crate::store::Usage;
 
@@ -38,6 +38,23 @@ pub(crate) fn snapshot(runtime: &Runtime, usage: Usage) -> StatsResponse {
         memory: Some(memory),
         keys: usage.keys,
         value_bytes: usage.value_bytes,
+        devices: stats.devices.iter().map(device_stats).collect(),
+    }
+}
+
+/// One device of libibverbs.
+fn device_stats(device: &rpc_core::DeviceStats) -> DeviceStats {
+    DeviceStats {
+        name: device.name.clone(),
+        eager_bytes_sent: device.device.send_bytes,
+        eager_bytes_received: device.device.recv_bytes,
+        read_bytes: device.device.read_bytes,
+        sends: device.device.sends,
+        receives: device.device.recvs,
+        reads: device.device.reads,
+        binds: device.device.binds,
+        windows_bound: device.usage.mws_bound,
+        queue_pairs: device.usage.qps,
     }
 }
 
@@ -69,10 +86,22 @@ fn core_stats(index: u32, core: &rpc_core::CoreStats) -> CoreStats {
     }
 }
 
-/// A row of the table: its name, and the number of one core.
-type Row = (&'static str, fn(&CoreStats) -> u64);
+/// A row of a table: its name, and the number of one of the things that have a column.
+type Row<T> = (&'static str, fn(&T) -> u64);
 
-const ROWS: [Row; 21] = [
+const DEVICE_ROWS: [Row<DeviceStats>; 9] = [
+    ("eager bytes received", |device| device.eager_bytes_received),
+    ("eager bytes sent", |device| device.eager_bytes_sent),
+    ("READ bytes fetched", |device| device.read_bytes),
+    ("SENDs", |device| device.sends),
+    ("receives", |device| device.receives),
+    ("READs", |device| device.reads),
+    ("windows bound so far", |device| device.binds),
+    ("windows bound now", |device| device.windows_bound.into()),
+    ("queue pairs", |device| device.queue_pairs.into()),
+];
+
+const ROWS: [Row<CoreStats>; 21] = [
     ("calls served", |core| core.calls_served),
     ("calls made", |core| core.calls_made),
     ("eager bytes received", |core| core.eager_bytes_received),
@@ -97,18 +126,12 @@ const ROWS: [Row; 21] = [
 ];
 
 fn to_text(stats: &StatsResponse) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    let head = |core: &CoreStats| format!("core {}", core.core);
-    table.set_header([String::new()].into_iter().chain(stats.cores.iter().map(head)));
-    for (name, of) in ROWS {
-        let numbers = stats.cores.iter().map(|core| grouped(of(core)));
-        table.add_row([name.to_owned()].into_iter().chain(numbers));
+    let mut text = columns(&stats.cores, |core| format!("core {}", core.core), &ROWS);
+    if !stats.devices.is_empty() {
+        // A name of the server's: its control characters are shown, not obeyed.
+        let name = |device: &DeviceStats| device.name.escape_debug().to_string();
+        text.push_str(&columns(&stats.devices, name, &DEVICE_ROWS));
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let mut text = format!("{table}\n");
     let memory = stats.memory.unwrap_or_default();
     for (name, bytes) in [
         ("payload memory: budget", memory.budget),
@@ -124,6 +147,21 @@ fn to_text(stats: &StatsResponse) -> String {
         text.push_str(&format!(" {name:>24}  {:>16}\n", grouped(bytes)));
     }
     text
+}
+
+/// A table with a column for each of `things`.
+fn columns<T>(things: &[T], head: impl Fn(&T) -> String, rows: &[Row<T>]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header([String::new()].into_iter().chain(things.iter().map(head)));
+    for (name, of) in rows {
+        let numbers = things.iter().map(|thing| grouped(of(thing)));
+        table.add_row([(*name).to_owned()].into_iter().chain(numbers));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    format!("{table}\n")
 }
 
 fn to_json(stats: &StatsResponse) -> Value {
@@ -153,6 +191,20 @@ fn to_json(stats: &StatsResponse) -> Value {
             "lost_wakeups": core.lost_wakeups,
         })
     };
+    let device = |device: &DeviceStats| {
+        json!({
+            "name": device.name,
+            "eager_bytes_sent": device.eager_bytes_sent,
+            "eager_bytes_received": device.eager_bytes_received,
+            "read_bytes": device.read_bytes,
+            "sends": device.sends,
+            "receives": device.receives,
+            "reads": device.reads,
+            "binds": device.binds,
+            "windows_bound": device.windows_bound,
+            "queue_pairs": device.queue_pairs,
+        })
+    };
     let memory = stats.memory.unwrap_or_default();
     json!({
         "cores": stats.cores.iter().map(core).collect::<Vec<_>>(),
@@ -167,6 +219,7 @@ fn to_json(stats: &StatsResponse) -> Value {
         },
         "keys": stats.keys,
         "value_bytes": stats.value_bytes,
+        "devices": stats.devices.iter().map(device).collect::<Vec<_>>(),
     })
 }
 
@@ -199,8 +252,10 @@ mod tests {
     fn json_has_the_names_and_numbers_of_the_message() {
         let core = CoreStats { read_bytes: 7, leases: 1, ..CoreStats::default() };
         let memory = Some(MemoryStats { peak: 9, ..MemoryStats::default() });
-        let stats = StatsResponse { cores: vec![core], memory, keys: 3, value_bytes: 5 };
+        let devices = vec![DeviceStats { reads: 4, ..DeviceStats::default() }];
+        let stats = StatsResponse { cores: vec![core], memory, keys: 3, value_bytes: 5, devices };
         let json = to_json(&stats);
+        assert_eq!(json["devices"][0]["reads"], 4);
         assert_eq!(json["cores"][0]["read_bytes"], 7);
         assert_eq!(json["cores"][0]["leases"], 1);
         assert_eq!(json["memory"]["peak"], 9);
@@ -215,5 +270,9 @@ mod tests {
         let text = to_text(&stats);
         assert!(text.contains("core 0") && text.contains("core 1"), "{text}");
         assert!(text.contains("1,234"), "{text}");
+        assert!(!text.contains("queue pairs"), "{text}");
+        let device = DeviceStats { name: "mlx5_0\x1b".into(), ..DeviceStats::default() };
+        let text = to_text(&StatsResponse { devices: vec![device], ..stats });
+        assert!(text.contains("mlx5_0\\u{1b}") && text.contains("queue pairs"), "{text}");
     }
 }

@@ -1,6 +1,6 @@
 use rpc_core::Runtime;
 
-use crate::kv::{CoreStats, StatsResponse};
+use crate::kv::{CoreStats, DeviceStats, StatsResponse};
 use crate::stats;
 use crate::store::Usage;
 
@@ -26,7 +26,8 @@ impl Levels {
         Self {
             memory: memory.inbound.saturating_add(memory.outbound),
             leases: sum(stats, |core| core.leases.into()),
-            windows: sum(stats, |core| core.windows_bound.into()),
+            windows: sum(stats, |core| core.windows_bound.into())
+                .saturating_add(of_devices(stats, |device| device.windows_bound.into())),
             credits: sum(stats, |core| core.credits_granted.into()),
             connections: sum(stats, |core| core.connections.into()),
         }
@@ -62,19 +63,19 @@ impl Traffic {
     /// What went to the server between `before` and `after`.
     pub(crate) fn to_server(before: &Both, after: &Both) -> Self {
         Self {
-            eager_bytes: grown(&before.server, &after.server, |core| core.eager_bytes_received),
-            read_bytes: grown(&before.server, &after.server, |core| core.read_bytes),
-            values_by_read: grown(&before.client, &after.client, |core| core.binds),
+            eager_bytes: grown(&before.server, &after.server, EAGER_BYTES_RECEIVED),
+            read_bytes: grown(&before.server, &after.server, READ_BYTES),
+            values_by_read: grown(&before.client, &after.client, BINDS),
         }
     }
 
     /// What went from the server between `before` and `after`.
     pub(crate) fn from_server(before: &Both, after: &Both) -> Self {
-        let grown = |of| grown(&before.server, &after.server, of);
         Self {
-            eager_bytes: grown(|core| core.eager_bytes_sent),
-            read_bytes: grown(|core| core.read_bytes_served),
-            values_by_read: grown(|core| core.binds),
+            eager_bytes: grown(&before.server, &after.server, EAGER_BYTES_SENT),
+            // Whatever the device, the end that fetches it knows.
+            read_bytes: grown(&before.client, &after.client, READ_BYTES),
+            values_by_read: grown(&before.server, &after.server, BINDS),
         }
     }
 
@@ -86,8 +87,23 @@ impl Traffic {
     }
 }
 
-fn grown(before: &StatsResponse, after: &StatsResponse, of: fn(&CoreStats) -> u64) -> u64 {
-    sum(after, of).saturating_sub(sum(before, of))
+/// The same number of a core's software device and of a device of libibverbs.
+type OfEither = (fn(&CoreStats) -> u64, fn(&DeviceStats) -> u64);
+
+const EAGER_BYTES_RECEIVED: OfEither =
+    (|core| core.eager_bytes_received, |device| device.eager_bytes_received);
+const EAGER_BYTES_SENT: OfEither = (|core| core.eager_bytes_sent, |device| device.eager_bytes_sent);
+const READ_BYTES: OfEither = (|core| core.read_bytes, |device| device.read_bytes);
+const BINDS: OfEither = (|core| core.binds, |device| device.binds);
+
+/// By how much a number of all devices grew between two times.
+fn grown(before: &StatsResponse, after: &StatsResponse, (of_core, of_device): OfEither) -> u64 {
+    let all = |stats| sum(stats, of_core).saturating_add(of_devices(stats, of_device));
+    all(after).saturating_sub(all(before))
+}
+
+fn of_devices(stats: &StatsResponse, of: fn(&DeviceStats) -> u64) -> u64 {
+    stats.devices.iter().map(of).fold(0, u64::saturating_add)
 }
 
 /// A sum over all cores. The numbers are a server's: they may be anything, and must not overflow here.
@@ -116,6 +132,11 @@ mod tests {
         let traffic = Traffic::to_server(&both(10, 1), &both(15, 4));
         let expected = Traffic { read_bytes: 10, values_by_read: 6, ..Traffic::default() };
         assert_eq!(traffic, expected);
+        let device = DeviceStats { binds: 4, windows_bound: 2, ..DeviceStats::default() };
+        let mut after = both(0, 0);
+        after.client.devices.push(device);
+        assert_eq!(Traffic::to_server(&both(0, 0), &after).values_by_read, 4);
+        assert_eq!(Levels::of(&after.client).windows, 2);
     }
 
     #[test]
