@@ -130,7 +130,9 @@ impl SoftDevice {
                 "links need an address that peers can dial, not the unspecified one".to_owned(),
             ));
         }
-        self.shared.lock().listen(ip)
+        let mut state = self.shared.lock();
+        let State { newcomers, core, .. } = &mut *state;
+        newcomers.listen(&core.env.signals.epoll, ip)
     }
 
     /// The device's random name.
@@ -141,6 +143,12 @@ impl SoftDevice {
     /// Packets that were dropped: for no QP, out of order, late, or from another device.
     pub fn packets_dropped(&self) -> u64 {
         self.shared.lock().core.env.packets_dropped
+    }
+
+    /// Closes the oldest link that no QP uses, as when sockets are short.
+    #[cfg(test)]
+    pub(super) fn drop_idle_link(&self) -> bool {
+        self.shared.lock().drop_idle_link()
     }
 
     /// Switches one rule off, to see that a test of it notices.

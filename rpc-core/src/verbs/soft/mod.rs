@@ -36,6 +36,7 @@ mod link;
 mod models;
 mod mr;
 mod mw;
+mod newcomers;
 mod packet;
 mod pd;
 mod qp;

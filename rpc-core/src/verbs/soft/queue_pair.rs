@@ -115,7 +115,10 @@ impl Qp for SoftQp {
             max_rd_atomic: limits.max_rd_atomic,
             max_dest_rd_atomic: limits.max_dest_rd_atomic,
             message_bytes_max: limits.message_bytes_max,
-            link: Link::Soft { guid: self.shared.guid, dial: self.shared.lock().listens_at() },
+            link: Link::Soft {
+                guid: self.shared.guid,
+                dial: self.shared.lock().newcomers.listens_at(),
+            },
         })
     }
 

@@ -1,13 +1,12 @@
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
 use super::core::Core;
 use super::env::{Env, TOKEN_SIGNAL};
-use super::link::{HalfOpen, Link, Stream};
+use super::link::{Link, Stream};
+use super::newcomers::{Heard, Newcomers, TOKEN_HALF_OPEN, TOKEN_LISTENER};
 use super::requester::PeerDevice;
 use super::rx::Ended;
 use super::table::{Id, Table};
@@ -31,24 +30,12 @@ const EVENTS_TURN: usize = 64;
 /// one poll of so many.
 const LISTEN_EVERY: u32 = 64;
 
-/// Links of one device: a device per process and core it talks to.
+/// Links of one device: a device per process and core it talks to. One more takes the place of the
+/// oldest that no QP uses.
 const LINKS_MAX: u32 = 4096;
-
-/// Sockets that have not said who they are. Beyond, the oldest goes: an honest peer needs one
-/// round trip.
-pub(super) const HALF_OPEN_MAX: u32 = 64;
-
-/// How long a socket may take to say who it is.
-pub(super) const HELLO_WAIT: Duration = Duration::from_secs(5);
-
-/// Sockets accepted in one poll.
-const ACCEPT_TURN: u32 = 16;
 
 /// Polls after an arm that must ask epoll: the one that follows, and the one after the sleep.
 const ASK_AFTER_ARM: u32 = 2;
-
-const TOKEN_LISTENER: u64 = u64::MAX - 1;
-const TOKEN_HALF_OPEN: u64 = 1 << 63;
 
 /// Everything of a device, under one lock that each verb takes once.
 pub(super) struct State {
@@ -62,9 +49,7 @@ pub(super) struct State {
     /// Links that owe acknowledgements.
     ack_links: Vec<Id>,
     ready: Vec<Id>,
-    listener: Option<(TcpListener, SocketAddr)>,
-    half_open: Table<(HalfOpen, Time)>,
-    accept_errors: u64,
+    pub(super) newcomers: Newcomers,
     stage: Vec<u8>,
     polls: u32,
     /// Polls that must ask epoll, because the owner went to sleep.
@@ -82,9 +67,7 @@ impl State {
             dirty: Vec::new(),
             ack_links: Vec::new(),
             ready: Vec::new(),
-            listener: None,
-            half_open: Table::new(),
-            accept_errors: 0,
+            newcomers: Newcomers::new(),
             stage: vec![0; STAGE_BYTES],
             polls: 0,
             must_ask: 0,
@@ -102,7 +85,7 @@ impl State {
             self.read_link(id);
         }
         let now = self.core.env.now();
-        self.expire_half_open(now);
+        self.newcomers.on_time(&self.core.env.signals.epoll, now);
         self.core.fire_timers(now);
         if last_before_sleep {
             // What came since the arm used the wake-up that it asked for, and may have completed
@@ -149,8 +132,7 @@ impl State {
 
     /// When a poll is needed though nothing arrives.
     pub(super) fn next_deadline(&mut self) -> Option<Time> {
-        let hello = self.half_open.iter().map(|(_, (_, until))| *until).min();
-        [self.core.next_deadline(), hello].into_iter().flatten().min()
+        [self.core.next_deadline(), self.newcomers.next_deadline()].into_iter().flatten().min()
     }
 
     /// The link to a device, if there is one.
@@ -160,7 +142,7 @@ impl State {
 
     /// Takes a new link into use, also for the QPs that waited for it.
     pub(super) fn add_link(&mut self, guid: u64, stream: Stream) -> Result<Id, VerbsError> {
-        if self.links.len() >= LINKS_MAX {
+        if self.links.len() >= LINKS_MAX && !self.drop_idle_link() {
             return Err(VerbsError::Limit { what: "links of one device", max: LINKS_MAX.into() });
         }
         let is_mem = matches!(stream, Stream::Mem(_));
@@ -192,24 +174,6 @@ impl State {
     fn watch(&self, what: impl AsFd, token: epoll::EventData) -> Result<(), VerbsError> {
         epoll::add(&self.core.env.signals.epoll, what, token, epoll::EventFlags::IN)
             .map_err(|error| VerbsError::System { operation: "epoll", source: error.into() })
-    }
-
-    /// Opens the listener for peers that dial, once. Later calls answer with the first one's place.
-    pub(super) fn listen(&mut self, ip: IpAddr) -> Result<SocketAddr, VerbsError> {
-        if let Some((_, local)) = &self.listener {
-            return Ok(*local);
-        }
-        let system = |source| VerbsError::System { operation: "listening for links", source };
-        let listener = super::link::listen(ip).map_err(system)?;
-        let local = listener.local_addr().map_err(system)?;
-        self.watch(&listener, epoll::EventData::new_u64(TOKEN_LISTENER))?;
-        self.listener = Some((listener, local));
-        Ok(local)
-    }
-
-    /// Where the listener is, if there is one.
-    pub(super) fn listens_at(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(|(_, local)| *local)
     }
 
     fn flush_acks(&mut self) {
@@ -329,9 +293,9 @@ impl State {
                 self.make_dirty(id);
             }
         }
-        let newcomers = self.half_open.len() > 0
-            || (self.listener.is_some()
-                && (self.must_ask > 0 || self.polls.is_multiple_of(LISTEN_EVERY)));
+        let (may_come, have_come) = self.newcomers.expected();
+        let newcomers = have_come
+            || (may_come && (self.must_ask > 0 || self.polls.is_multiple_of(LISTEN_EVERY)));
         self.must_ask = self.must_ask.saturating_sub(1);
         match self.tcp.as_slice() {
             [] if !newcomers => {}
@@ -364,7 +328,7 @@ impl State {
                 TOKEN_SIGNAL => {}
                 TOKEN_LISTENER => self.accept(),
                 token if token & TOKEN_HALF_OPEN != 0 => {
-                    self.read_hello(Id::from_u64(token & !TOKEN_HALF_OPEN));
+                    self.hear(Id::from_u64(token & !TOKEN_HALF_OPEN));
                 }
                 token => {
                     let id = Id::from_u64(token);
@@ -451,69 +415,39 @@ impl State {
     }
 
     fn accept(&mut self) {
-        for _ in 0..ACCEPT_TURN {
-            let Some((listener, _)) = &self.listener else { return };
-            let taken = match listener.accept() {
-                Ok((stream, _)) => HalfOpen::new(stream),
-                Err(error) => Err(error),
-            };
-            match taken {
-                Ok(half) => self.add_half_open(half),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    // Out of descriptors, most likely: say it rarely, and go on listening.
-                    self.accept_errors += 1;
-                    if self.accept_errors.is_power_of_two() {
-                        tracing::warn!("accepting a device link failed: {error}");
-                    }
-                    return;
-                }
-            }
+        let now = self.core.env.now();
+        let accepted = self.newcomers.accept(&self.core.env.signals.epoll, now);
+        for id in accepted.new {
+            self.hear(id);
+        }
+        if accepted.short {
+            self.drop_idle_link();
         }
     }
 
-    fn add_half_open(&mut self, half: HalfOpen) {
-        if self.half_open.len() >= HALF_OPEN_MAX {
-            let oldest = self.half_open.iter().min_by_key(|(_, (_, until))| *until);
-            if let Some(id) = oldest.map(|(id, _)| id) {
-                self.half_open.remove(id);
-            }
-        }
-        let until = self.core.env.now() + HELLO_WAIT;
-        let id = self.half_open.insert_with(|_| (half, until));
-        let token = epoll::EventData::new_u64(TOKEN_HALF_OPEN | id.as_u64());
-        let watched = self.half_open.get(id).map(|(half, _)| self.watch(half, token));
-        if !matches!(watched, Some(Ok(()))) {
-            self.half_open.remove(id);
-            return;
-        }
-        self.read_hello(id);
-    }
-
-    fn read_hello(&mut self, id: Id) {
-        let Some((half, _)) = self.half_open.get_mut(id) else { return };
-        let Some(hello) = half.read() else { return };
-        let Some((half, _)) = self.half_open.remove(id) else { return };
-        match hello {
-            Ok(hello) if hello.to == self.guid && hello.from != self.guid => {
-                let end = half.into_end();
-                let _ = epoll::delete(&self.core.env.signals.epoll, &end);
+    fn hear(&mut self, id: Id) {
+        match self.newcomers.hear(&self.core.env.signals.epoll, id, self.guid) {
+            Heard::Nothing => {}
+            Heard::Hello(hello, end) => {
                 if let Ok(id) = self.add_link(hello.from, Stream::Tcp(end)) {
                     self.ready.push(id);
                 }
             }
-            _ => tracing::debug!("a socket on the link port was closed: no hello for this device"),
+            Heard::Garbage => {
+                tracing::debug!("a socket on the link port was closed: no hello for this device");
+            }
         }
     }
 
-    fn expire_half_open(&mut self, now: Time) {
-        if self.half_open.len() == 0 {
-            return;
-        }
-        let late = |(_, (_, until)): &(Id, &(HalfOpen, Time))| *until <= now;
-        let late: Vec<Id> = self.half_open.iter().filter(late).map(|(id, _)| id).collect();
-        for id in late {
-            self.half_open.remove(id);
-        }
+    /// Closes the oldest link that no QP uses: a stranger's, or one that its peers have left. Whoever
+    /// still wants it dials again. False: there is none.
+    pub(super) fn drop_idle_link(&mut self) -> bool {
+        let Self { core, tcp, .. } = self;
+        // Links stand in the order in which they came.
+        let is_idle = |id: &Id| core.qps.iter().all(|(_, qp)| qp.link != Some(*id));
+        let Some(id) = tcp.iter().copied().find(is_idle) else { return false };
+        tracing::debug!("a device link that no queue pair uses was closed to make room");
+        self.lose_link(id, Ended::Closed);
+        true
     }
 }

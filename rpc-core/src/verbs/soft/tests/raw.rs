@@ -193,6 +193,22 @@ pub(super) fn half_open_sockets_are_bounded_in_number_and_time() {
 }
 
 #[test]
+pub(super) fn a_link_that_no_qp_uses_makes_room_and_one_in_use_does_not() {
+    let mut victim = Victim::new();
+    let _strangers: Vec<_> = (100..103).map(|guid| victim.dial(guid)).collect();
+    let mut honest = victim.dial(PEER);
+    victim.until(|side| side.dev.usage().links == 4);
+    for left in [3, 2, 1] {
+        assert!(victim.side.dev.drop_idle_link());
+        assert_eq!(victim.side.dev.usage().links, left);
+    }
+    assert!(!victim.side.dev.drop_idle_link());
+    victim.side.post_recv(1, 0, 64);
+    honest.write_all(&packet(victim.header(WHOLE, 100, 4), b"fine")).unwrap();
+    victim.until(|side| !side.got.is_empty());
+}
+
+#[test]
 pub(super) fn answers_to_nothing_are_dropped() {
     let mut victim = Victim::new();
     let mut peer = victim.dial(PEER);
