@@ -4,10 +4,10 @@ mod block_on;
 mod builder;
 mod host;
 mod local;
-#[cfg(all(loom, test))]
-mod models;
 #[cfg(feature = "verbs")]
 mod memlock;
+#[cfg(all(loom, test))]
+mod models;
 mod pending;
 #[cfg(feature = "verbs")]
 mod rdma;
