@@ -34,6 +34,9 @@ impl<D: Device> Engine<D> {
                 None => tracing::error!("a completion of a request that was never posted"),
             }
         }
+        if taken < completions.len() {
+            self.polls_dry += 1;
+        }
         self.completions = completions;
         if self.offload.is_none() && turn.now.since(self.async_seen) >= ASYNC_EVERY {
             self.async_seen = turn.now;

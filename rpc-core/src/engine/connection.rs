@@ -63,6 +63,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) dirty: bool,
     /// Whether the device has said that its QP, in ERR, takes no receive any more.
     pub(super) last_wqe: bool,
+    /// How often the completion queue had been polled dry when its QP was drained.
+    pub(super) drained_at: Option<u64>,
     /// Why it has finished, once it has.
     pub(super) finished: Option<String>,
     /// Whoever waits for its end: dropping this tells them.

@@ -63,6 +63,8 @@ pub(crate) struct Engine<D: Device> {
     /// Connections whose messages wait for memory, in turn.
     pub(super) fetches: VecDeque<ConnectionKey>,
     pub(super) async_seen: Time,
+    /// How often a poll left nothing in the completion queue.
+    pub(super) polls_dry: u64,
     pub(super) timers: BinaryHeap<Reverse<(Time, u32)>>,
     /// Wakes this core: memory came back.
     pub(super) waker: Waker,
@@ -195,6 +197,7 @@ impl<D: Device> Engine<D> {
             arrived: Vec::new(),
             fetches: VecDeque::new(),
             async_seen: Time::ZERO,
+            polls_dry: 0,
             timers: BinaryHeap::new(),
             waker,
             completions: vec![Wc::default(); COMPLETIONS_PER_TURN],

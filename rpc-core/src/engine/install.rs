@@ -98,6 +98,7 @@ impl<D: Device> Engine<D> {
             timer: None,
             dirty: false,
             last_wqe: false,
+            drained_at: None,
             finished: None,
             closing: None,
             _place: place,

@@ -1,8 +1,8 @@
 //! The end of a connection, in the one order that is safe.
 //!
-//! QP to ERR, then every request that was outstanding is flushed, then its windows are deallocated
-//! (a QP in error cannot invalidate them), then the QP is destroyed, and only then is any memory
-//! that the device could have touched free again.
+//! QP to ERR, then every request that was outstanding is flushed and the completion queue polled dry,
+//! then its windows are deallocated (a QP in error cannot invalidate them), then the QP is destroyed,
+//! and only then is any memory that the device could have touched free again.
 
 use std::time::Duration;
 
@@ -223,8 +223,13 @@ impl<D: Device> Engine<D> {
         if connection.qp.is_none() {
             // It is still on its way to ERR, which is the control thread's to do.
             self.schedule_at(slot, until.max(turn.now + DRAIN_CHECK));
-        } else if drained {
+        } else if drained && connection.drained_at.is_some_and(|at| at < self.polls_dry) {
             self.destroy(turn, slot);
+        } else if drained {
+            // What completed before the device said so may still stand in the completion queue, and
+            // some devices take it out as they destroy the QP: its receives would be lost.
+            connection.drained_at.get_or_insert(self.polls_dry);
+            self.mark_dirty(slot);
         } else if turn.now >= until {
             tracing::error!(slot, "requests of a queue pair in ERR were not flushed in time");
             self.destroy(turn, slot);
