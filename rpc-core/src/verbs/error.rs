@@ -86,21 +86,25 @@ pub enum OpenError {
     },
     /// The device file cannot be opened.
     #[error(
-        "RDMA device {device:?} cannot be opened: this user may not open its file \
-         /dev/infiniband/uverbs*; add the user to the file's group or change its mode by an udev rule"
+        "RDMA device {device:?} cannot be opened: this user may not open its file {file}; add the \
+         user to the file's group, or change its mode by a udev rule"
     )]
     NoPermission {
         /// The device.
         device: String,
+        /// Its file.
+        file: String,
     },
     /// The device file is missing.
     #[error(
-        "RDMA device {device:?} cannot be opened: its file /dev/infiniband/uverbs* is missing; in a \
-         container, pass /dev/infiniband into it"
+        "RDMA device {device:?} cannot be opened: its file {file} is missing; in a container, pass \
+         /dev/infiniband into it"
     )]
     NoDeviceFile {
         /// The device.
         device: String,
+        /// Its file.
+        file: String,
     },
     /// The device has no such port.
     #[error("RDMA device {device:?} has no port {port}; it has {ports}")]

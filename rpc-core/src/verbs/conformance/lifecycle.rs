@@ -5,8 +5,8 @@ use super::pair::{ATTR, Pair, USUAL};
 use super::side::*;
 use crate::verbs::soft::test_memory::Memory;
 use crate::verbs::{
-    Access, Device, DeviceUsage, Limits, Mr, Psn, Qp, QpAttr, QpInit, QpState, SendBatch,
-    SendFlags, Sge, SrqInit,
+    Access, AsyncEvent, Cq, Device, DeviceUsage, Limits, Mr, Psn, Qp, QpAttr, QpInit, QpState,
+    SendBatch, SendFlags, Sge, Srq, SrqInit,
 };
 
 pub(in crate::verbs) fn states_are_passed_in_order_only<F: Fabric>() {
@@ -120,9 +120,36 @@ pub(in crate::verbs) fn dropped_objects_leave_the_tables<F: Fabric>() {
     pair.b.mws.clear();
     pair.b.qps.clear();
     assert_eq!(dev.usage(), DeviceUsage { qps: before.qps - 2, ..before });
+    nothing_is_left(pair);
+}
+
+/// Drops both sides, and asserts that nothing of b's is left.
+fn nothing_is_left<F: Fabric>(pair: Pair<F>) {
+    let dev = pair.b.dev.clone();
     let Pair { a, b, .. } = pair;
     drop((a, b));
     let left = dev.usage();
     let left = [left.pds, left.mrs, left.mws, left.cqs, left.srqs, left.qps];
     assert_eq!(left, [0; 6]);
+}
+
+/// One event of the completion channel and one of the device, taken or not.
+fn with_events<F: Fabric>(taken: bool) {
+    let mut pair = Pair::<F>::new();
+    pair.b.post_recv(1, 0, 16);
+    pair.b.post_recv(2, 0, 16);
+    pair.b.srq.arm_limit(2).unwrap();
+    pair.b.cq.arm().unwrap();
+    pair.a.send(0, 3, b"x");
+    pair.until(1, 1);
+    if taken {
+        pair.until_that(|pair| pair.b.events().contains(&AsyncEvent::SrqLimitReached));
+        pair.until_that(|pair| pair.b.cq.drain_events().unwrap() == 1);
+    }
+    nothing_is_left(pair);
+}
+
+pub(in crate::verbs) fn objects_whose_events_nobody_took_can_be_dropped<F: Fabric>() {
+    with_events::<F>(false);
+    with_events::<F>(true);
 }

@@ -5,7 +5,7 @@ use super::side::Side;
 use crate::verbs::{Device, Psn, Qp, QpAttr, Rkey};
 
 /// What a test's QPs are connected with; the MTU is the devices' own.
-pub(super) const ATTR: QpAttr = QpAttr {
+pub(in crate::verbs) const ATTR: QpAttr = QpAttr {
     mtu: 0,
     max_rd_atomic: 4,
     max_dest_rd_atomic: 4,
@@ -17,20 +17,20 @@ pub(super) const ATTR: QpAttr = QpAttr {
 
 /// How a pair differs from the usual.
 #[derive(Clone, Copy)]
-pub(super) struct Setup {
-    pub(super) of_a: QpAttr,
-    pub(super) of_b: QpAttr,
+pub(in crate::verbs) struct Setup {
+    pub(in crate::verbs) of_a: QpAttr,
+    pub(in crate::verbs) of_b: QpAttr,
     /// Entries of a's CQ.
-    pub(super) cqe_of_a: u32,
+    pub(in crate::verbs) cqe_of_a: u32,
     /// Bytes of memory on each side.
-    pub(super) bytes: usize,
+    pub(in crate::verbs) bytes: usize,
     /// Whether b's QPs allow remote READ.
-    pub(super) remote_read: bool,
+    pub(in crate::verbs) remote_read: bool,
     /// Whether b's QPs are in a PD of their own.
-    pub(super) other_pd: bool,
+    pub(in crate::verbs) other_pd: bool,
 }
 
-pub(super) const USUAL: Setup = Setup {
+pub(in crate::verbs) const USUAL: Setup = Setup {
     of_a: ATTR,
     of_b: ATTR,
     cqe_of_a: 1024,
@@ -40,18 +40,18 @@ pub(super) const USUAL: Setup = Setup {
 };
 
 /// Two sides with two QPs each, every QP connected to that of its number.
-pub(super) struct Pair<F: Fabric> {
-    pub(super) fabric: F,
-    pub(super) a: Side<F::Device>,
-    pub(super) b: Side<F::Device>,
+pub(in crate::verbs) struct Pair<F: Fabric> {
+    pub(in crate::verbs) fabric: F,
+    pub(in crate::verbs) a: Side<F::Device>,
+    pub(in crate::verbs) b: Side<F::Device>,
 }
 
 impl<F: Fabric> Pair<F> {
-    pub(super) fn new() -> Self {
+    pub(in crate::verbs) fn new() -> Self {
         Self::with(USUAL)
     }
 
-    pub(super) fn with(setup: Setup) -> Self {
+    pub(in crate::verbs) fn with(setup: Setup) -> Self {
         let mut pair = Self::unconnected(setup);
         for index in 0..pair.a.qps.len() {
             pair.connect(index, setup);
@@ -60,7 +60,7 @@ impl<F: Fabric> Pair<F> {
     }
 
     /// With its QPs in INIT.
-    pub(super) fn unconnected(setup: Setup) -> Self {
+    pub(in crate::verbs) fn unconnected(setup: Setup) -> Self {
         let (fabric, a, b) = F::open();
         let a = Side::new(a, setup.cqe_of_a, setup.bytes);
         let b = Side::new(b, 1024, setup.bytes);
@@ -75,7 +75,7 @@ impl<F: Fabric> Pair<F> {
     }
 
     /// Connects as two programs would: b first, then a.
-    pub(super) fn connect(&mut self, index: usize, setup: Setup) {
+    pub(in crate::verbs) fn connect(&mut self, index: usize, setup: Setup) {
         let mtu = self.a.dev.limits().mtu.min(self.b.dev.limits().mtu);
         let (of_a, of_b) = (QpAttr { mtu, ..setup.of_a }, QpAttr { mtu, ..setup.of_b });
         let (a, b) = (&mut self.a.qps[index], &mut self.b.qps[index]);
@@ -88,12 +88,12 @@ impl<F: Fabric> Pair<F> {
     }
 
     /// Polls both until each has so many completions.
-    pub(super) fn until(&mut self, of_a: usize, of_b: usize) {
+    pub(in crate::verbs) fn until(&mut self, of_a: usize, of_b: usize) {
         self.until_that(|pair| pair.a.got.len() >= of_a && pair.b.got.len() >= of_b);
     }
 
     /// Polls both until `done`; panics when that is not to be expected any more.
-    pub(super) fn until_that(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+    pub(in crate::verbs) fn until_that(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         let (begun, mut pauses) = (Instant::now(), 0);
         while !done(self) {
             if self.a.poll() + self.b.poll() == 0 {
@@ -106,7 +106,7 @@ impl<F: Fabric> Pair<F> {
     }
 
     /// Polls both long enough for what would come by itself, without a retry timer.
-    pub(super) fn quiet(&mut self) {
+    pub(in crate::verbs) fn quiet(&mut self) {
         for _ in 0..64 {
             self.a.poll();
             self.b.poll();
@@ -115,7 +115,7 @@ impl<F: Fabric> Pair<F> {
     }
 
     /// Opens b's first bytes to a's first QP, and fills them.
-    pub(super) fn open(&mut self, len: u32) -> (Rkey, Vec<u8>) {
+    pub(in crate::verbs) fn open(&mut self, len: u32) -> (Rkey, Vec<u8>) {
         let data = super::side::pattern(len as usize, 3);
         self.b.memory.put(0, &data);
         let key = self.b.bind(0, 1000, 0, len);

@@ -67,6 +67,27 @@ pub(in crate::verbs) fn inline_payload_is_free_when_the_post_returns<F: Fabric>(
     assert_eq!(pair.b.memory.get(0, 6), b"before");
 }
 
+pub(in crate::verbs) fn inline_payload_is_as_long_as_the_queue_was_made_for_and_no_longer<
+    F: Fabric,
+>() {
+    let mut pair = Pair::<F>::new();
+    pair.b.post_recv(2, 0, 128);
+    let data = pattern(INLINE_BYTES as usize, 5);
+    pair.a.memory.put(0, &data);
+    let (fits, too_long) = (pair.a.sge(0, INLINE_BYTES), pair.a.sge(0, INLINE_BYTES + 1));
+    let halves = [pair.a.sge(0, INLINE_BYTES), pair.a.sge(500, 1)];
+    let flags = SIGNALED.and(SendFlags::INLINE);
+    let mut batch = pair.a.qps[0].batch();
+    assert!(batch.send(8, &[too_long], flags).is_err());
+    assert!(batch.send(9, &halves, flags).is_err(), "it is the sum that counts");
+    batch.send(1, &[fits], flags).unwrap();
+    assert_eq!(batch.len(), 1, "what was refused is not in the chain");
+    batch.post().unwrap();
+    pair.until(1, 1);
+    assert_eq!((pair.a.take(), pair.b.take()), (vec![ok(1)], vec![ok(2)]));
+    assert!(pair.b.memory.get(0, INLINE_BYTES.into()) == data);
+}
+
 pub(in crate::verbs) fn unsignaled_request_is_reported_only_by_the_signaled_one_after_it<
     F: Fabric,
 >() {
@@ -183,4 +204,56 @@ pub(in crate::verbs) fn send_queue_that_is_full_refuses_the_next<F: Fabric>() {
     assert!(refused.is_some_and(|at| at >= SEND_WRS as usize), "refused at {refused:?}");
     let error = post(0).unwrap_err();
     assert_eq!((error.posted, error.errno), (0, 12));
+}
+
+pub(in crate::verbs) fn chain_that_meets_a_full_queue_is_posted_up_to_the_one_refused<F: Fabric>() {
+    const CHAIN: u64 = SEND_WRS as u64 / 2 + 1;
+    let mut pair = Pair::<F>::new();
+    let sge = pair.a.sge(0, 1);
+    // Nothing completes: the peer has no receive. A device may round the queue's size up.
+    let mut live = 0;
+    let error = (0..16).find_map(|_| {
+        let mut batch = pair.a.qps[0].batch();
+        for wr_id in live..live + CHAIN {
+            batch.send(wr_id, &[sge], SIGNALED).unwrap();
+        }
+        let refused = batch.post().err();
+        live += refused.map_or(CHAIN, |error| error.posted.into());
+        refused
+    });
+    let error = error.unwrap();
+    assert!(u64::from(error.posted) < CHAIN && error.errno == 12, "{error:?}");
+    assert!(live >= SEND_WRS.into());
+    pair.a.qps[0].to_err().unwrap();
+    pair.until(live as usize, 0);
+    pair.quiet();
+    let flushed: Vec<_> = (0..live).map(|wr_id| failed(wr_id, WcStatus::WrFlushErr)).collect();
+    assert_eq!(pair.a.take(), flushed, "each that was posted completes, and none that was refused");
+}
+
+pub(in crate::verbs) fn chain_that_is_longer_than_its_queue_is_refused_while_it_is_built<
+    F: Fabric,
+>() {
+    let mut pair = Pair::<F>::new();
+    let sge = pair.a.sge(0, 1);
+    for wr_id in 0..SEND_WRS.into() {
+        pair.b.post_recv(wr_id, 0, 16);
+    }
+    let mut batch = pair.a.qps[0].batch();
+    for wr_id in 0..SEND_WRS.into() {
+        batch.send(wr_id, &[sge], SIGNALED).unwrap();
+    }
+    assert!(batch.send(99, &[sge], SIGNALED).is_err());
+    assert_eq!(batch.len(), SEND_WRS);
+    batch.post().unwrap();
+    pair.until(SEND_WRS as usize, SEND_WRS as usize);
+    assert_eq!(pair.a.take(), (0..SEND_WRS.into()).map(ok).collect::<Vec<_>>());
+    // A chain that is not posted leaves nothing behind.
+    let mut batch = pair.a.qps[0].batch();
+    batch.send(5, &[sge], SIGNALED).unwrap();
+    drop(batch);
+    pair.b.post_recv(7, 0, 16);
+    pair.a.send(0, 6, b"x");
+    pair.until(1, SEND_WRS as usize + 1);
+    assert_eq!(pair.a.take(), [ok(6)]);
 }

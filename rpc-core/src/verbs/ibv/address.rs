@@ -67,7 +67,10 @@ pub(super) fn choose_gid(
         return Ok(entry);
     }
     *table = gid::table(context, port);
-    gid::choose(table, local_ip).ok_or_else(|| {
+    let fits = gid::choose(table, local_ip);
+    // Whoever names a device may reach the peer's control port over another one.
+    let named = || config.device.as_ref().and_then(|_| gid::choose(table, None));
+    fits.or_else(named).ok_or_else(|| {
         let wanted = local_ip.map_or_else(|| "any address".to_owned(), |ip| ip.to_string());
         gid::missing(context, port.number, wanted)
     })

@@ -126,11 +126,12 @@ impl IbvDevice {
 
     /// The same device for a connection whose local address is `local_ip`: QPs made with it use the
     /// entry of the GID table that is this address, RoCE v2 if there is one, as the table is now. An
-    /// address of this machine alone (127.0.0.1) leads to the default entry. On InfiniBand, and when
-    /// the configuration names an entry, nothing changes. May block.
+    /// address of this machine alone (127.0.0.1) leads to the default entry, and so does one that the
+    /// port does not have if the configuration names the device. On InfiniBand, and when the
+    /// configuration names an entry, nothing changes. May block.
     ///
     /// # Errors
-    /// The port does not have that address.
+    /// The port does not have that address, and the device was not named.
     pub fn at(&self, local_ip: IpAddr) -> Result<Self, VerbsError> {
         let Shared { context, port, config, gids, .. } = &*self.shared;
         let mut gids = gids.lock().unwrap_or_else(PoisonError::into_inner);

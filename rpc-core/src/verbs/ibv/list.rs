@@ -9,6 +9,9 @@ use crate::verbs::{OpenError, VerbsError};
 /// Where the kernel lists its devices, whatever libibverbs knows of them.
 const KERNEL_DEVICES: &str = "/sys/class/infiniband";
 
+/// Where the kernel lists their files, each with the device's name in its `ibdev`.
+const KERNEL_FILES: &str = "/sys/class/infiniband_verbs";
+
 /// The devices that libibverbs has a driver for.
 pub(super) struct DeviceList {
     list: Handle<*mut ibv_device>,
@@ -34,16 +37,7 @@ impl DeviceList {
             // SAFETY: the name lives as long as the list.
             this.names.push(unsafe { ffi::text(name) });
         }
-        if this.names.is_empty() {
-            let have = kernel_devices();
-            return Err(if have.is_empty() {
-                OpenError::NoDevice
-            } else {
-                OpenError::NoProvider { have: have.join(", ") }
-            }
-            .into());
-        }
-        Ok(this)
+        if this.names.is_empty() { Err(why_none().into()) } else { Ok(this) }
     }
 
     pub(super) fn names(&self) -> &[String] {
@@ -63,17 +57,9 @@ impl DeviceList {
         let device = self.names[index].clone();
         // SAFETY: the entry is a device of this list, which is not freed before this returns.
         let context = unsafe { ffi::ibv_open_device(self.entry(index)) };
-        Handle::created(context, "opening an RDMA device (ibv_open_device)").map_err(|error| {
-            match error {
-                VerbsError::System { source, .. } if may_not(&source) => {
-                    OpenError::NoPermission { device }.into()
-                }
-                VerbsError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                    OpenError::NoDeviceFile { device }.into()
-                }
-                error => error,
-            }
-        })
+        let context = Handle::created(context, "opening an RDMA device (ibv_open_device)");
+        // The library does not say whether the file is missing or may not be opened.
+        context.map_err(|error| file_trouble(device).map_or(error, VerbsError::from))
     }
 }
 
@@ -89,11 +75,33 @@ fn no_rdma(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::NotFound)
 }
 
-fn may_not(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::PermissionDenied
+/// Why the library lists no device.
+fn why_none() -> OpenError {
+    let have = names_in(KERNEL_DEVICES);
+    if have.is_empty() {
+        return OpenError::NoDevice;
+    }
+    // It leaves out those whose file is missing.
+    let missing = have.iter().find_map(|device| file_trouble(device.clone()));
+    missing.unwrap_or_else(|| OpenError::NoProvider { have: have.join(", ") })
 }
 
-fn kernel_devices() -> Vec<String> {
-    let entries = fs::read_dir(KERNEL_DEVICES).into_iter().flatten().flatten();
+/// What is wrong with a device's file, if anything.
+fn file_trouble(device: String) -> Option<OpenError> {
+    let is_its = |name: &String| {
+        let of = fs::read_to_string(format!("{KERNEL_FILES}/{name}/ibdev"));
+        of.is_ok_and(|of| of.trim() == device)
+    };
+    let name = names_in(KERNEL_FILES).into_iter().find(is_its)?;
+    let file = format!("/dev/infiniband/{name}");
+    match fs::File::options().read(true).write(true).open(&file).err()?.kind() {
+        io::ErrorKind::PermissionDenied => Some(OpenError::NoPermission { device, file }),
+        io::ErrorKind::NotFound => Some(OpenError::NoDeviceFile { device, file }),
+        _ => None,
+    }
+}
+
+fn names_in(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }

@@ -1,1 +1,5 @@
+mod child;
+mod counting;
 mod fabric;
+mod fork;
+mod open;
