@@ -28,10 +28,17 @@ impl Limit {
     }
 }
 
+/// Inputs that are kept, by name.
+#[derive(Default)]
+pub(crate) struct Corpus {
+    pub(crate) names: Vec<String>,
+    pub(crate) inputs: Vec<Vec<u8>>,
+}
+
 /// An engine that needs nothing but stable Rust: the corpus as it is, then inputs that are made of
 /// it, each of which follows from the seed and its number.
 pub(crate) struct Seeded<'a> {
-    pub(crate) corpus: &'a [Vec<u8>],
+    pub(crate) corpus: &'a Corpus,
     pub(crate) seed: u64,
     pub(crate) limit: Limit,
     pub(crate) len_max: usize,
@@ -61,9 +68,9 @@ impl<T: Test> Engine<T> for Seeded<'_> {
 
 impl Seeded<'_> {
     fn all<T: Test>(&self, test: &mut T, options: &driver::Options) -> (u64, Result<(), Found>) {
-        for (number, bytes) in self.corpus.iter().enumerate() {
+        for (name, bytes) in self.corpus.names.iter().zip(&self.corpus.inputs) {
             if let Err(error) = one(test, bytes, options) {
-                let origin = format!("number {number} of the corpus, by name");
+                let origin = format!("{name} of the corpus");
                 return (0, Err(Found { origin, error }));
             }
         }
@@ -71,7 +78,7 @@ impl Seeded<'_> {
         while !self.limit.is_reached(iterations) {
             let mut random =
                 Random::new(self.seed ^ iterations.wrapping_mul(0xd134_2543_de82_ef95));
-            let bytes = input::make(&mut random, self.corpus, self.len_max);
+            let bytes = input::make(&mut random, &self.corpus.inputs, self.len_max);
             iterations += 1;
             if let Err(error) = one(test, &bytes, options) {
                 let origin = format!("input {iterations} of seed {}", self.seed);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bolero::TestTarget;
 
-use super::engine::{Found, Limit, Seeded};
+use super::engine::{Corpus, Found, Limit, Seeded};
 use super::targets::Target;
 
 thread_local! {
@@ -62,7 +62,7 @@ impl Run {
         let (seed, len_max) = (self.seed, target.len_max);
         let engine = Seeded { corpus: &corpus, seed, limit, len_max };
         let (iterations, result) = TestTarget::new(engine).for_each(recorded(target.run));
-        (corpus.len(), iterations, result)
+        (corpus.inputs.len(), iterations, result)
     }
 }
 
@@ -109,21 +109,22 @@ fn home() -> &'static Path {
 }
 
 /// The files of a target's corpus, by name.
-fn corpus(target: &Target) -> Result<Vec<Vec<u8>>, String> {
+fn corpus(target: &Target) -> Result<Corpus, String> {
     let folder = home().join("corpus").join(target.name);
     let told = |error: std::io::Error| format!("{}: {error}", folder.display());
     let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
         // A target that is new has none, and git keeps no empty folder.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Corpus::default()),
         Err(error) => return Err(told(error)),
     };
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()
-        .map_err(told)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths = paths.collect::<Result<Vec<PathBuf>, _>>().map_err(told)?;
     paths.sort();
-    paths.iter().map(|path| fs::read(path).map_err(told)).collect()
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let names = paths.iter().map(name).collect();
+    let inputs = paths.iter().map(fs::read).collect::<Result<_, _>>().map_err(told)?;
+    Ok(Corpus { names, inputs })
 }
 
 /// Runs files, one by one, and lets their panics through.

@@ -15,8 +15,12 @@ mod world;
 use crate::recipe::Recipe;
 use world::World;
 
-/// Steps of one script: a loop in it ends here.
-const STEPS_MAX: u32 = 2000;
+/// Steps of one script: a loop in it ends here. Enough to pass every bound of `world`.
+const STEPS_MAX: u32 = 1000;
+
+/// Bytes that the peer sends in one script: as much as a bound needs to be passed, and no more, since
+/// it is what a script's time goes into.
+const SENT_BYTES_MAX: usize = 512 << 10;
 
 /// Steps within a loop.
 const LOOP_STEPS_MAX: usize = 4;
@@ -25,14 +29,17 @@ pub(crate) fn run(input: &[u8]) {
     let mut r = Recipe::new(input);
     let mut world = World::new(&mut r);
     let mut steps = 0;
-    while !r.is_done() && steps < STEPS_MAX && !world.is_over() {
+    let is_over = |world: &World, steps| {
+        steps >= STEPS_MAX || world.is_over() || world.received_bytes() >= SENT_BYTES_MAX
+    };
+    while !r.is_done() && !is_over(&world, steps) {
         if r.u8() % 32 != 31 {
             world.step(&mut r);
             steps += 1;
             continue;
         }
         // Again and again the same: what grows without a bound grows here.
-        let (length, times) = (1 + r.below(LOOP_STEPS_MAX), u32::from(r.u8()));
+        let (length, times) = (1 + r.below(LOOP_STEPS_MAX), 4 * u32::from(r.u8()));
         let begin = r.clone();
         for _ in 0..times {
             r = begin.clone();
@@ -40,7 +47,7 @@ pub(crate) fn run(input: &[u8]) {
                 world.step(&mut r);
                 steps += 1;
             }
-            if steps >= STEPS_MAX || world.is_over() {
+            if is_over(&world, steps) {
                 break;
             }
         }

@@ -18,15 +18,15 @@ const NAMES: [&str; 4] = [
     "x",
 ];
 
-/// The longest SEND that a peer may issue, and a little more.
-const SEND_BYTES_MAX: usize = 9216 + 64;
+/// The longest SEND that a peer may issue.
+const SEND_BYTES_MAX: usize = 9216;
 
 /// A frame of the same kind, so often in one SEND.
 const BURST_MAX: usize = 120;
 
 /// One SEND.
 pub(super) fn send(r: &mut Recipe<'_>, peer: &mut Peer) -> Vec<u8> {
-    let mut buf = vec![0; SEND_BYTES_MAX];
+    let mut buf = vec![0; SEND_BYTES_MAX + if r.one_in(64) { 64 } else { 0 }];
     let mut writer = SendWriter::new(&mut buf).expect("there is room for a header");
     let header = header(r, peer);
     if header.flags.has(SendFlags::CREDIT_ONLY) && !r.one_in(8) {

@@ -5,6 +5,7 @@ mod blocks;
 pub(crate) mod body;
 mod control;
 mod handshake;
+mod link;
 mod make;
 mod message;
 mod send;
@@ -22,7 +23,7 @@ pub(crate) struct Target {
 }
 
 /// Every target.
-pub(crate) static TARGETS: [Target; 10] = [
+pub(crate) static TARGETS: [Target; 11] = [
     Target { name: "control", iterations: 20_000, len_max: 4096, run: control::run },
     Target { name: "handshake", iterations: 5_000, len_max: 4096, run: handshake::run },
     Target { name: "send", iterations: 20_000, len_max: 9216, run: send::run },
@@ -32,7 +33,8 @@ pub(crate) static TARGETS: [Target; 10] = [
     Target { name: "status", iterations: 20_000, len_max: 4096, run: blocks::status },
     Target { name: "message", iterations: 10_000, len_max: 4096, run: message::run },
     Target { name: "address", iterations: 20_000, len_max: 600, run: address::run },
-    Target { name: "connection", iterations: 3_000, len_max: 4096, run: connection::run },
+    Target { name: "link", iterations: 500, len_max: 4096, run: link::run },
+    Target { name: "connection", iterations: 1_000, len_max: 4096, run: connection::run },
 ];
 
 impl Target {
