@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ffi::{self, Handle, ibv_context, ibv_device_attr};
 use super::list::DeviceList;
@@ -12,6 +13,7 @@ pub(super) struct Context {
     raw: Handle<ibv_context>,
     pub(super) name: String,
     pub(super) tables: Tables,
+    lost: AtomicBool,
 }
 
 impl Context {
@@ -19,13 +21,19 @@ impl Context {
     pub(super) fn open(list: &DeviceList, index: usize) -> Result<Self, VerbsError> {
         let raw = list.open(index)?;
         let name = list.names()[index].clone();
-        let context = Self { raw, name, tables: Tables::default() };
+        let (tables, lost) = (Tables::default(), AtomicBool::new(false));
+        let context = Self { raw, name, tables, lost };
         set_nonblocking(context.async_fd())?;
         Ok(context)
     }
 
     pub(super) const fn raw(&self) -> Handle<ibv_context> {
         self.raw
+    }
+
+    /// The descriptor of events has failed: whether that is news.
+    pub(super) fn is_first_loss(&self) -> bool {
+        !self.lost.swap(true, Ordering::Relaxed)
     }
 
     /// The descriptor of asynchronous events; it does not block.

@@ -1,5 +1,7 @@
 #![allow(unsafe_code)]
 
+use std::io::ErrorKind;
+
 use super::context::Context;
 use super::cq::CqInner;
 use super::ffi::{self, RawEvent, ibv_qp};
@@ -7,9 +9,17 @@ use crate::verbs::{AsyncEvent, QpNum};
 
 /// Fetches one asynchronous event, and acknowledges it: until then the object that it is about
 /// cannot be destroyed, and neither can it while this looks at it.
+///
+/// The system may remove a device without an event; then the descriptor fails, which is told once.
 pub(super) fn fetch(context: &Context) -> Option<AsyncEvent> {
     // SAFETY: the context is alive, and the event is acknowledged below.
-    let event = unsafe { ffi::get_async_event(context.raw()) }?;
+    let event = match unsafe { ffi::get_async_event(context.raw()) } {
+        Ok(event) => event,
+        Err(error) => match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::Interrupted => return None,
+            _ => return context.is_first_loss().then_some(AsyncEvent::DeviceFatal),
+        },
+    };
     let what = understand(&event);
     // SAFETY: it was fetched above.
     unsafe { ffi::ack_async_event(event) };

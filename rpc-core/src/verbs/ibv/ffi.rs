@@ -143,15 +143,18 @@ const _: () = assert!(
             == std::mem::offset_of!(ibv_async_event, event_type)
 );
 
-/// Fetches an event; `None` if the descriptor does not block and none waits.
+/// Fetches an event.
+///
+/// # Errors
+/// What the system says when there is none: that it would block, or that the device is gone.
 ///
 /// # Safety
 /// `context` must be alive. The event must go to [`ack_async_event`].
-pub(super) unsafe fn get_async_event(context: Handle<ibv_context>) -> Option<RawEvent> {
+pub(super) unsafe fn get_async_event(context: Handle<ibv_context>) -> io::Result<RawEvent> {
     let mut event = RawEvent { element: null_mut(), number: 0 };
     // SAFETY: the layouts agree, see above, and the binding's type is never read.
     let code = unsafe { rdma_sys::ibv_get_async_event(context.ptr(), (&raw mut event).cast()) };
-    (code == 0).then_some(event)
+    if code == 0 { Ok(event) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Acknowledges an event, so that the object it is about can be destroyed.

@@ -1,6 +1,6 @@
 #![allow(unsafe_code)]
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::Context;
@@ -59,9 +59,11 @@ impl MwInner {
 
     /// A bind with this key was posted: the next one names it as the key to be replaced.
     pub(super) fn posted(&self, key: u32) {
-        // SAFETY: the window is alive, and the library reads this field only while a bind is
-        // posted, by the one thread that has the window.
-        unsafe { (*self.raw.ptr()).rkey = key };
+        // SAFETY: the window is alive, so its fields have addresses.
+        let rkey = unsafe { &raw mut (*self.raw.ptr()).rkey };
+        // SAFETY: the field is aligned and lives as long as the window. Rust reads and writes it by
+        // this atomic alone; the library reads it while a bind is posted.
+        unsafe { AtomicU32::from_ptr(rkey) }.store(key, Relaxed);
     }
 }
 
