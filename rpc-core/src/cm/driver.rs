@@ -292,8 +292,11 @@ impl Driver {
                 self.on_shaken(key, shake, shaken);
             }
             Some(Entry::Events(source)) => {
-                source.on_ready();
-                self.insert(key, Entry::Events(source));
+                if source.on_ready() {
+                    self.insert(key, Entry::Events(source));
+                } else if let Some(fd) = source.fd() {
+                    self.tools.poller.delete(fd);
+                }
             }
             Some(Entry::Farewell(farewell, accepted)) => {
                 if let Some(farewell) = farewell.turn(&self.tools.poller, key) {

@@ -47,7 +47,8 @@ pub trait EventSource: Send + Sync + 'static {
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Fetches and acknowledges every event that waits, and passes it on. On the control thread.
-    fn on_ready(&self);
+    /// False: the device is gone, and its descriptor may be readable for ever.
+    fn on_ready(&self) -> bool;
 }
 
 /// What a QP is needed for.

@@ -312,7 +312,9 @@ impl<D: Device> Engine<D> {
                     self.mark_dirty(slot);
                 }
             }
-            AsyncEvent::CqError | AsyncEvent::DeviceFatal => {
+            // Whose queue it is, the event does not say; the core that polls it is told there.
+            AsyncEvent::CqError => {}
+            AsyncEvent::DeviceFatal => {
                 for slot in self.connections.in_use() {
                     self.lose(turn, slot, Loss::Device(format!("{event:?}")));
                 }

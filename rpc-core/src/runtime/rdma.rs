@@ -287,7 +287,7 @@ impl EventSource for Events {
         self.device.async_fd()
     }
 
-    fn on_ready(&self) {
+    fn on_ready(&self) -> bool {
         while let Some(event) = self.device.poll_async() {
             self.note(event);
             for (core, index) in self.cores.lock().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -299,5 +299,6 @@ impl EventSource for Events {
                 }));
             }
         }
+        !self.is_dead()
     }
 }
