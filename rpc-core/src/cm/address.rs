@@ -274,9 +274,10 @@ impl Address {
     /// # Errors
     /// As [`Self::path`].
     pub fn device(&self) -> Result<DeviceChoice, ConnectError> {
-        Ok(match self.path()?.device {
-            "rdma" => DeviceChoice::Rdma(Arc::new(self.options.clone())),
-            _ => DeviceChoice::Soft,
+        self.path()?;
+        Ok(match self.scheme {
+            Scheme::Rdma => DeviceChoice::Rdma(Arc::new(self.options.clone())),
+            Scheme::Soft | Scheme::Auto => DeviceChoice::Soft,
         })
     }
 }

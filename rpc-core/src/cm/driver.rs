@@ -169,8 +169,15 @@ impl Driver {
         let key = self.new_key();
         match Listener::new(&self.tools.poller, key, address, server) {
             Ok((listener, at)) => {
-                self.insert(key, Entry::Listener(listener));
-                done.answer(Ok(at));
+                let ip = Some(at.ip()).filter(|ip| !ip.is_unspecified());
+                match self.tools.host.prepare(&listener.device, ip) {
+                    Ok(()) => {
+                        self.insert(key, Entry::Listener(listener));
+                        done.answer(Ok(at));
+                    }
+                    // The listener closes as it is dropped.
+                    Err(error) => done.answer(Err(error)),
+                }
             }
             Err(error) => done.answer(Err(error)),
         }

@@ -153,6 +153,15 @@ pub enum ConnectError {
          use auto:// or soft://"
     )]
     VerbsFeatureMissing,
+    /// The device has no type-2 memory windows.
+    #[error(
+        "the RDMA device {device} has no memory windows of type 2, without which a peer could read \
+         all payload memory; name another device (?device=), or use soft://"
+    )]
+    NoWindows {
+        /// Its name.
+        device: String,
+    },
     /// The process may not lock as much memory as its budget.
     #[error(
         "RDMA locks the memory it uses, and this runtime's budget of {budget_bytes} bytes is more \
@@ -217,6 +226,7 @@ impl ConnectError {
             | Self::Feature { .. }
             | Self::NotThisProtocol
             | Self::PortInUse { .. }
+            | Self::NoWindows { .. }
             | Self::Memlock { .. }
             | Self::VerbsFeatureMissing => Code::FailedPrecondition,
             Self::NoMemory { .. } | Self::TooManyHandshakes { .. } | Self::Busy { .. } => {

@@ -34,6 +34,19 @@ pub trait Host: Send + Sync + 'static {
     /// when the core cannot back the guaranteed receives, [`ConnectError::Device`].
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError>;
 
+    /// A server is to listen for connections on this device; `local_ip` is `None` if it listens at
+    /// every address.
+    ///
+    /// # Errors
+    /// Why no connection could be made.
+    fn prepare(
+        &self,
+        _device: &DeviceChoice,
+        _local_ip: Option<IpAddr>,
+    ) -> Result<(), ConnectError> {
+        Ok(())
+    }
+
     /// Devices that were opened since the last call, whose asynchronous events the control thread
     /// is to watch.
     fn new_event_sources(&self) -> Vec<Arc<dyn EventSource>> {

@@ -13,6 +13,7 @@ use super::connection::Waiting;
 use super::drive::Turn;
 use super::engine::Engine;
 use super::executor;
+use super::leases::NotNow;
 use super::local;
 use super::outbound::{encode_metadata, has_pieces};
 use super::status;
@@ -243,7 +244,11 @@ impl<D: Device> Engine<D> {
                 }
                 Ok(OutAnswer { status: None, metadata: encode_metadata(&metadata), body })
             }
-            Err(outbound) => Err(Answered { outbound, metadata, allowed, deadline }),
+            Err(NotNow::Wait(outbound)) => Err(Answered { outbound, metadata, allowed, deadline }),
+            Err(NotNow::Refused(status)) => {
+                self.counters.errors += 1;
+                Ok(status::to_answer(&status))
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use super::cell::{CallCell, CallPlace};
 use super::connection::Waiting;
 use super::drive::Turn;
 use super::engine::Engine;
+use super::leases::NotNow;
 use super::outbound::has_pieces;
 use super::status;
 use super::submission::{CallSubmission, OutgoingCall};
@@ -48,7 +49,12 @@ impl<D: Device> Engine<D> {
         let expires = deadline.unwrap_or(turn.now + CALL_LEASE);
         let body = match self.advertise(turn, key.slot, body, expires) {
             Ok(body) => body,
-            Err(body) => {
+            Err(NotNow::Refused(status)) => {
+                self.counters.errors += 1;
+                cell.complete(Err(status.with_execution(Execution::NotExecuted)));
+                return;
+            }
+            Err(NotNow::Wait(body)) => {
                 let call = OutgoingCall { method, deadline, metadata, body };
                 self.wait(turn, CallSubmission { connection: key, cell, call });
                 return;

@@ -13,15 +13,15 @@ const ASYNC_EVERY: Duration = Duration::from_millis(1);
 impl<D: Device> Engine<D> {
     /// Takes completions and feeds the state machines with them.
     pub(super) fn poll_completions(&mut self, turn: &Turn<'_>) -> usize {
+        if self.failed {
+            return 0;
+        }
         let mut completions = std::mem::take(&mut self.completions);
         let taken = match self.cq.poll(&mut completions) {
             Ok(taken) => taken,
             Err(error) => {
                 // The queue has lost completions: nothing on it can be trusted any more.
-                tracing::error!(%error, "the completion queue failed; its connections are closed");
-                for slot in self.connections.in_use() {
-                    self.lose(turn, slot, Loss::Device(error.to_string()));
-                }
+                self.fail(turn, &error.to_string());
                 0
             }
         };

@@ -421,6 +421,10 @@ impl Core {
     /// Ends every connection and task, and whatever is still given to this core.
     pub(crate) fn shut_down(&mut self) {
         self.shared.stop();
+        // Queue pairs come back from the control thread by jobs: they go before their memory does.
+        while let Some(job) = self.shared.take_job() {
+            job(self);
+        }
         let local = Rc::clone(&self.local);
         let _current = local.enter();
         let shared = Arc::clone(&self.shared);

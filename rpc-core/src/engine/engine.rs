@@ -2,7 +2,7 @@ use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 
 use super::arrivals::Arrived;
@@ -63,6 +63,8 @@ pub(crate) struct Engine<D: Device> {
     /// Connections whose messages wait for memory, in turn.
     pub(super) fetches: VecDeque<ConnectionKey>,
     pub(super) async_seen: Time,
+    /// The device or a queue is lost, and with it every connection.
+    pub(super) failed: bool,
     /// How often a poll left nothing in the completion queue.
     pub(super) polls_dry: u64,
     pub(super) timers: BinaryHeap<Reverse<(Time, u32)>>,
@@ -90,11 +92,16 @@ pub(crate) struct EngineControl<D: Device> {
     pub(crate) capacity: Capacity,
     /// Connections that exist or are being made.
     pub(crate) connections: AtomicU32,
+    /// Its device or a queue is lost: it takes no connections.
+    pub(super) failed: AtomicBool,
 }
 
 impl<D: Device> EngineControl<D> {
     /// Takes a place for a connection, if there is one: its guaranteed receives are then its own.
     pub(crate) fn reserve(self: &Arc<Self>) -> Option<Reservation<D>> {
+        if self.failed.load(Ordering::Relaxed) {
+            return None;
+        }
         self.connections
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |have| {
                 (have < self.capacity.connections_max).then_some(have + 1)
@@ -169,6 +176,7 @@ impl<D: Device> Engine<D> {
             pd,
             capacity,
             connections: AtomicU32::new(0),
+            failed: AtomicBool::new(false),
         };
         Ok(Self {
             control: Arc::new(control),
@@ -197,6 +205,7 @@ impl<D: Device> Engine<D> {
             arrived: Vec::new(),
             fetches: VecDeque::new(),
             async_seen: Time::ZERO,
+            failed: false,
             polls_dry: 0,
             timers: BinaryHeap::new(),
             waker,
@@ -280,10 +289,14 @@ impl<D: Device> Drive for Engine<D> {
 
     fn next_timer(&self) -> Option<Time> {
         let own = self.timers.peek().map(|Reverse((at, _))| *at);
-        own.into_iter().chain(self.cq.next_deadline()).chain(self.next_fetch_retry()).min()
+        let own = own.into_iter().chain(self.cq.next_deadline());
+        own.chain(self.next_fetch_retry()).chain(self.next_buffers()).min()
     }
 
     fn arm(&mut self) -> bool {
+        if self.failed {
+            return true; // nothing comes any more
+        }
         if let Err(error) = self.cq.arm() {
             tracing::error!(%error, "the completion queue could not be armed");
             return false;

@@ -109,7 +109,7 @@ impl<D: Device> Engine<D> {
                 Known::Yes => {}
                 Known::Soon if all == Known::Yes => all = Known::Soon,
                 Known::Soon => {}
-                Known::No => all = Known::No,
+                refused @ Known::No(_) => all = refused,
             }
         }
         all

@@ -6,19 +6,21 @@
 //! all this at once, so there the same code runs in place.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::capacity::{EAGER_LOW_SLOTS, WINDOWS_AHEAD, WINDOWS_MAX, WINDOWS_STEP};
 use super::drive::Turn;
-use super::engine::Engine;
+use super::engine::{Engine, EngineError};
 use super::shared::CoreShared;
 use crate::Time;
 use crate::cm::Control;
 use crate::mem::{ArenaId, EagerChunk};
 use crate::verbs::{Device, VerbsError};
 
-/// An arena that could not be registered is tried again after this long; until then messages that
-/// need it are refused.
-const REGISTER_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);
+/// What the device refused is asked for again after this long: not so soon that a core and the
+/// control thread do nothing else, not so late that memory which others gave back stays unused.
+/// Until then messages that need an arena which could not be registered are refused.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The way from a core to the control thread and back.
 pub(crate) struct Offload {
@@ -30,25 +32,31 @@ pub(crate) struct Offload {
 #[derive(Default)]
 pub(super) struct Awaited {
     windows: u32,
+    /// Windows were refused: not to be asked for before this.
+    windows_again: Time,
     chunk: bool,
+    /// A chunk was refused: not to be asked for before this.
+    chunk_again: Time,
+    /// The chunk that was mapped and could not be registered.
+    spare: Option<EagerChunk>,
     arenas: Vec<AwaitedArena>,
 }
 
 struct AwaitedArena {
     arena: ArenaId,
-    /// `None`: being registered. Otherwise it failed, and this is when to try again.
-    again: Option<Time>,
+    /// `None`: being registered. Otherwise why it failed, and when to try again.
+    failed: Option<(Time, Arc<str>)>,
 }
 
 /// Whether an arena can be named in a request now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It can.
     Yes,
     /// It is being registered.
     Soon,
-    /// The device refused it.
-    No,
+    /// The device refused it, with this reason.
+    No(Arc<str>),
 }
 
 impl<D: Device> Engine<D> {
@@ -81,13 +89,13 @@ impl<D: Device> Engine<D> {
             return Known::Yes;
         }
         if let Some(index) = self.awaited.arenas.iter().position(|one| one.arena == arena) {
-            match self.awaited.arenas[index].again {
+            match &self.awaited.arenas[index].failed {
                 None => return Known::Soon,
-                Some(again) if turn.now < again => return Known::No,
+                Some((again, why)) if turn.now < *again => return Known::No(Arc::clone(why)),
                 Some(_) => drop(self.awaited.arenas.swap_remove(index)),
             }
         }
-        self.awaited.arenas.push(AwaitedArena { arena, again: None });
+        self.awaited.arenas.push(AwaitedArena { arena, failed: None });
         let regions = Arc::clone(self.registrar.regions());
         self.off_core(
             turn,
@@ -103,10 +111,9 @@ impl<D: Device> Engine<D> {
             Err(error) => {
                 self.counters.errors += 1;
                 tracing::error!(%error, "payload memory could not be registered with the device");
-                for one in &mut self.awaited.arenas {
-                    if one.arena == arena {
-                        one.again = Some(turn.now + REGISTER_AGAIN);
-                    }
+                let failed = (turn.now + ASK_AGAIN, Arc::from(error.to_string()));
+                if let Some(one) = self.awaited.arenas.iter_mut().find(|one| one.arena == arena) {
+                    one.failed = Some(failed);
                 }
             }
         }
@@ -139,7 +146,7 @@ impl<D: Device> Engine<D> {
 
     fn more_windows(&mut self, turn: &Turn<'_>, step: u32) {
         let count = step.min(WINDOWS_MAX.saturating_sub(self.windows_made));
-        if count == 0 || self.awaited.windows > 0 {
+        if count == 0 || self.awaited.windows > 0 || turn.now < self.awaited.windows_again {
             return;
         }
         self.awaited.windows = count;
@@ -157,6 +164,7 @@ impl<D: Device> Engine<D> {
                         }
                         Err(error) => {
                             tracing::warn!(%error, "no further memory window can be allocated");
+                            engine.awaited.windows_again = turn.now + ASK_AGAIN;
                             break;
                         }
                     }
@@ -174,23 +182,33 @@ impl<D: Device> Engine<D> {
     pub(super) fn keep_buffers(&mut self, turn: &Turn<'_>) {
         if self.offload.is_none()
             || self.awaited.chunk
+            || turn.now < self.awaited.chunk_again
             || self.slab.slots_free() >= EAGER_LOW_SLOTS
             || !self.slab.can_grow()
         {
             return;
         }
         self.awaited.chunk = true;
-        let config = self.slab.config();
+        let (config, spare) = (self.slab.config(), self.awaited.spare.take());
         let regions = Arc::clone(self.registrar.regions());
         self.off_core(
             turn,
-            move || -> Result<_, super::engine::EngineError> {
-                let chunk = EagerChunk::map(config)?;
-                let region = regions.register_chunk(chunk.region())?;
-                Ok((chunk, region))
+            move || -> Result<_, (Option<EagerChunk>, EngineError)> {
+                let mapped = spare.map_or_else(|| EagerChunk::map(config), Ok);
+                let chunk = mapped.map_err(|error| (None, error.into()))?;
+                match regions.register_chunk(chunk.region()) {
+                    Ok(region) => Ok((chunk, region)),
+                    Err(error) => Err((Some(chunk), error.into())),
+                }
             },
             |engine, turn, made| engine.buffers_came(turn, made),
         );
+    }
+
+    /// When connections that have no buffer to send from can be helped, if that has to be waited for.
+    pub(super) fn next_buffers(&self) -> Option<Time> {
+        let waits = self.offload.is_some() && !self.awaited.chunk && !self.starved.is_empty();
+        (waits && self.slab.can_grow()).then_some(self.awaited.chunk_again)
     }
 
     /// Whether buffers have been asked for and not come.
@@ -201,7 +219,7 @@ impl<D: Device> Engine<D> {
     fn buffers_came(
         &mut self,
         turn: &Turn<'_>,
-        made: Result<(EagerChunk, D::Mr), super::engine::EngineError>,
+        made: Result<(EagerChunk, D::Mr), (Option<EagerChunk>, EngineError)>,
     ) {
         self.awaited.chunk = false;
         match made {
@@ -210,8 +228,10 @@ impl<D: Device> Engine<D> {
                     self.registrar.add_chunk(id, region);
                 }
             }
-            Err(error) => {
+            Err((spare, error)) => {
                 self.counters.errors += 1;
+                self.awaited.spare = spare;
+                self.awaited.chunk_again = turn.now + ASK_AGAIN;
                 tracing::error!(%error, "no further eager buffers");
             }
         }

@@ -92,12 +92,12 @@ impl<D: Device> Engine<D> {
             let (id, sge) = self.slab.lend(buffer, len, lkey);
             batch.recv(WrId::Receive(id).encode(), &[sge])?;
         }
-        batch.post().map_err(|error| VerbsError::System {
+        let posted = batch.post();
+        self.receives_posted += posted.map_or_else(|error| error.posted, |()| count);
+        posted.map_err(|error| VerbsError::System {
             operation: "posting receives",
             source: std::io::Error::from_raw_os_error(error.errno),
-        })?;
-        self.receives_posted += count;
-        Ok(())
+        })
     }
 
     /// Gives a connection `count` receives: first those that a gone connection left in the SRQ,

@@ -4,6 +4,7 @@
 //! then its windows are deallocated (a QP in error cannot invalidate them), then the QP is destroyed,
 //! and only then is any memory that the device could have touched free again.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::connection::{Connection, Stage, Waiting};
@@ -128,7 +129,7 @@ impl<D: Device> Engine<D> {
                     let moved = qp.to_err();
                     (qp, moved)
                 },
-                move |engine, _, (qp, moved)| engine.is_in_error(key, qp, moved),
+                move |engine, turn, (qp, moved)| engine.is_in_error(turn, key, qp, moved),
             );
         }
         self.tell_observer(slot, &text);
@@ -138,9 +139,18 @@ impl<D: Device> Engine<D> {
     }
 
     /// The QP of a lost connection is in ERR: what is outstanding on it will be flushed.
-    fn is_in_error(&mut self, key: ConnectionKey, qp: D::Qp, moved: Result<(), VerbsError>) {
+    fn is_in_error(
+        &mut self,
+        turn: &Turn<'_>,
+        key: ConnectionKey,
+        qp: D::Qp,
+        moved: Result<(), VerbsError>,
+    ) {
         let Some(connection) = self.connections.get(key) else { return };
         connection.qp = Some(qp);
+        // Flushing begins now, however late the control thread was.
+        let until = turn.now + DRAIN;
+        connection.stage = Stage::Draining { until };
         if let Err(error) = moved {
             tracing::error!(
                 slot = key.slot,
@@ -149,6 +159,7 @@ impl<D: Device> Engine<D> {
             );
         }
         self.post_drain_marker(key.slot);
+        self.schedule_at(key.slot, until);
         self.mark_dirty(key.slot);
     }
 
@@ -257,16 +268,29 @@ impl<D: Device> Engine<D> {
         }
         self.dying.insert(death, Dying { connection, memory });
         let windows = remains.windows.len() as u32;
+        let device = self.control.device.clone();
         self.off_core(
             turn,
-            move || drop(remains),
-            move |engine, turn, ()| engine.bury(turn, death, windows),
+            move || {
+                let leaks = device.leaks();
+                drop(remains);
+                device.leaks() == leaks
+            },
+            move |engine, turn, gone| engine.bury(turn, death, windows, gone),
         );
     }
 
-    /// The device has nothing of a connection any more: its memory is free.
-    fn bury(&mut self, turn: &Turn<'_>, death: u64, windows: u32) {
+    /// The device has nothing of a connection any more: its memory is free. If it may still have
+    /// something (`gone` is false), a window or the QP, the memory stays where it is for ever.
+    fn bury(&mut self, turn: &Turn<'_>, death: u64, windows: u32, gone: bool) {
         let Some(Dying { mut connection, memory }) = self.dying.remove(&death) else { return };
+        if !gone {
+            tracing::error!(
+                "a connection's device objects could not be destroyed: its memory is lost"
+            );
+            std::mem::forget((memory, std::mem::take(&mut connection.transfers)));
+            return;
+        }
         self.windows_made -= windows;
         drop(memory);
         while let Some(holds) = connection.send_queue.pop_any() {
@@ -285,6 +309,20 @@ impl<D: Device> Engine<D> {
             core = turn.shared.index,
             "connection destroyed"
         );
+    }
+
+    /// The device, or a queue that every connection uses, is lost: so are the connections, and the
+    /// engine takes no others.
+    pub(super) fn fail(&mut self, turn: &Turn<'_>, why: &str) {
+        if self.failed {
+            return;
+        }
+        self.failed = true;
+        self.control.failed.store(true, Ordering::Relaxed);
+        tracing::error!(core = turn.shared.index, "a device's engine has failed: {why}");
+        for slot in self.connections.in_use() {
+            self.lose(turn, slot, Loss::Device(why.to_owned()));
+        }
     }
 
     /// Asynchronous events of a device that only this engine uses.
@@ -314,10 +352,8 @@ impl<D: Device> Engine<D> {
             }
             // Whose queue it is, the event does not say; the core that polls it is told there.
             AsyncEvent::CqError => {}
-            AsyncEvent::DeviceFatal => {
-                for slot in self.connections.in_use() {
-                    self.lose(turn, slot, Loss::Device(format!("{event:?}")));
-                }
+            AsyncEvent::DeviceFatal | AsyncEvent::SrqError => {
+                self.fail(turn, &format!("{event:?}"));
             }
             other => tracing::debug!(event = ?other, "device event"),
         }

@@ -106,6 +106,18 @@ impl Host for RuntimeHost {
     }
 
     #[cfg(feature = "verbs")]
+    fn prepare(
+        &self,
+        device: &DeviceChoice,
+        local_ip: Option<std::net::IpAddr>,
+    ) -> Result<(), ConnectError> {
+        match device {
+            DeviceChoice::Soft => Ok(()),
+            DeviceChoice::Rdma(options) => self.rdma.prepare(options, local_ip),
+        }
+    }
+
+    #[cfg(feature = "verbs")]
     fn new_event_sources(&self) -> Vec<std::sync::Arc<dyn crate::cm::EventSource>> {
         self.rdma.new_event_sources()
     }

@@ -77,7 +77,8 @@ impl<D: Device> PendingQp for Pending<D> {
 
     fn connect(&mut self, peer: &QpAddress) -> Result<(), ConnectError> {
         let limits = self.engine.device.limits();
-        self.mtu = limits.mtu.min(peer.mtu);
+        // Of what both sides said, as it is now; the limits are of when the device was opened.
+        self.mtu = self.address.mtu.min(peer.mtu);
         let max_rd_atomic = limits.max_rd_atomic.min(peer.max_dest_rd_atomic);
         self.reads_max = u32::from(max_rd_atomic);
         let attr = QpAttr {

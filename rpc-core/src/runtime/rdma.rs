@@ -25,7 +25,10 @@ pub(super) struct RdmaDevices {
     pool: Pool,
     receives_lent_max: u32,
     control: OnceLock<Control>,
+    /// Locked by the control thread alone, also while it opens a device.
     state: Mutex<State>,
+    /// The same devices, for those who only look.
+    shown: Mutex<Vec<IbvDevice>>,
 }
 
 #[derive(Default)]
@@ -50,7 +53,13 @@ struct Opened {
 
 impl RdmaDevices {
     pub(super) fn new(pool: Pool, receives_lent_max: u32) -> Self {
-        Self { pool, receives_lent_max, control: OnceLock::new(), state: Mutex::default() }
+        Self {
+            pool,
+            receives_lent_max,
+            control: OnceLock::new(),
+            state: Mutex::default(),
+            shown: Mutex::default(),
+        }
     }
 
     /// The control thread's handle, once it runs.
@@ -73,6 +82,16 @@ impl RdmaDevices {
         Ok(Box::new(Pending::open(&core.shared, &engine, &device, purpose)?))
     }
 
+    /// Opens the device for these options and this address, so that a server hears at once if there
+    /// is none.
+    pub(super) fn prepare(
+        &self,
+        options: &Arc<RdmaOptions>,
+        local_ip: Option<IpAddr>,
+    ) -> Result<(), ConnectError> {
+        self.find(&mut self.lock(), options, local_ip).map(drop)
+    }
+
     /// The device for these options that has this address, opened if it is not yet.
     fn find(
         &self,
@@ -81,6 +100,7 @@ impl RdmaDevices {
         local_ip: Option<IpAddr>,
     ) -> Result<(usize, IbvDevice), ConnectError> {
         state.forget_dead();
+        self.show(state);
         let mut refused = None;
         for (index, opened) in state.opened.iter().enumerate() {
             if opened.options != *options || opened.events.is_dead() {
@@ -98,6 +118,9 @@ impl RdmaDevices {
         }
         memlock::check(self.pool.budget().bytes())?;
         let device = IbvDevice::open(&config(options, local_ip))?;
+        if !device.limits().windows {
+            return Err(ConnectError::NoWindows { device: device.name().to_owned() });
+        }
         let pd = device.shared_pd()?;
         let regions = Regions::new(device.clone(), pd.clone(), self.pool.clone());
         let events = Arc::new(Events::new(device.clone()));
@@ -110,6 +133,7 @@ impl RdmaDevices {
             engines: Vec::new(),
             events,
         });
+        self.show(state);
         Ok((state.opened.len() - 1, device))
     }
 
@@ -167,26 +191,35 @@ impl RdmaDevices {
     }
 
     pub(super) fn stats(&self) -> Vec<DeviceStats> {
-        let of = |opened: &Opened| DeviceStats {
-            name: opened.device.name().to_owned(),
-            device: opened.device.counters(),
-            usage: opened.device.usage(),
+        let of = |device: &IbvDevice| DeviceStats {
+            name: device.name().to_owned(),
+            device: device.counters(),
+            usage: device.usage(),
+            leaks: device.leaks(),
         };
-        self.lock().opened.iter().map(of).collect()
+        self.looked_at().iter().map(of).collect()
     }
 
     /// One line for each device, for people.
     pub(super) fn describe(&self) -> Vec<String> {
-        let line = |opened: &Opened| {
-            let (index, gid, kind) = opened.device.gid();
+        let line = |device: &IbvDevice| {
+            let (index, gid, kind) = device.gid();
             format!(
                 "RDMA device: {}, port {}, GID {index} ({gid}, {kind:?}), MTU {} B",
-                opened.device.name(),
-                opened.device.port(),
-                opened.device.limits().mtu
+                device.name(),
+                device.port(),
+                device.limits().mtu
             )
         };
-        self.lock().opened.iter().map(line).collect()
+        self.looked_at().iter().map(line).collect()
+    }
+
+    fn show(&self, state: &State) {
+        *self.looked_at() = state.opened.iter().map(|opened| opened.device.clone()).collect();
+    }
+
+    fn looked_at(&self) -> MutexGuard<'_, Vec<IbvDevice>> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

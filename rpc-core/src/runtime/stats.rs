@@ -23,6 +23,8 @@ pub struct DeviceStats {
     pub device: DeviceCounters,
     /// This process's objects.
     pub usage: DeviceUsage,
+    /// Objects that the system refused to destroy; each was logged.
+    pub leaks: u64,
 }
 
 /// One core.

@@ -72,6 +72,12 @@ pub trait Device: Clone + Send + Sync + 'static {
     /// What the device itself counted since it was opened.
     fn counters(&self) -> DeviceCounters;
 
+    /// Objects that the system refused to destroy: they stay until the process ends, and what they
+    /// let a peer reach stays within its reach.
+    fn leaks(&self) -> u64 {
+        0
+    }
+
     /// The device's own tables: how many objects of each kind are alive.
     fn usage(&self) -> DeviceUsage;
 }

@@ -169,11 +169,6 @@ impl IbvDevice {
         self.shared.soft_roce
     }
 
-    /// Objects that could not be destroyed, and stay until the process ends; each was logged.
-    pub fn leaks(&self) -> u64 {
-        self.shared.context.tables.leaks()
-    }
-
     fn of(&self, context: &Arc<Context>) -> Result<(), VerbsError> {
         if Arc::ptr_eq(context, &self.shared.context) {
             return Ok(());
@@ -283,6 +278,10 @@ impl Device for IbvDevice {
             self.shared.gids.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
         Some(event)
+    }
+
+    fn leaks(&self) -> u64 {
+        self.shared.context.tables.leaks()
     }
 
     /// What this process posted and received, of all clones. SENDs, READs, binds and invalidations
