@@ -395,8 +395,10 @@ impl<'a> Values<'a> {
             }
             tag::WINDOW => {
                 let field = "hello window type";
-                let [number] = Reader::new(value).array(field)?;
-                put(field, &mut self.window, WindowType::from_u8(field, number)?)
+                let mut reader = Reader::new(value);
+                let window = WindowType::from_u8(field, reader.u8(field)?)?;
+                reader.end(field)?;
+                put(field, &mut self.window, window)
             }
             // Of a later version, which this one may do without.
             _ => Ok(()),

@@ -364,6 +364,11 @@ fn a_hello_that_breaks_a_rule_is_refused_by_name() {
     assert!(matches!(size, Err(DecodeError::TooLarge { field: "hello peer name length", .. })));
     let cut = hello_with(|hello| hello.extend([99, 0, 9, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]));
     assert!(matches!(cut, Err(DecodeError::Truncated { field: "hello value", .. })));
+    let window = hello_with(|hello| {
+        let at = hello.windows(4).position(|tag_and_len| tag_and_len == [7, 0, 1, 0]).unwrap();
+        hello[at + 2] = 2;
+    });
+    assert_eq!(window, Err(DecodeError::Trailing { field: "hello window type", extra: 1 }));
     let version = hello_with(|hello| hello[18] = 0);
     assert!(matches!(version, Err(DecodeError::TooSmall { field: "hello newest version", .. })));
     let required = hello_with(|hello| hello[32] = 1);
