@@ -16,11 +16,11 @@ use crate::recipe::Recipe;
 use world::World;
 
 /// Steps of one script: a loop in it ends here. Enough to pass every bound of `world`.
-const STEPS_MAX: u32 = 1000;
+const STEPS_MAX: u32 = 300;
 
 /// Bytes that the peer sends in one script: as much as a bound needs to be passed, and no more, since
 /// it is what a script's time goes into.
-const SENT_BYTES_MAX: usize = 512 << 10;
+const SENT_BYTES_MAX: usize = 256 << 10;
 
 /// Steps within a loop.
 const LOOP_STEPS_MAX: usize = 4;

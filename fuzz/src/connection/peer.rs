@@ -24,6 +24,7 @@ pub(super) struct Peer {
     owed: HashSet<u64>,
     /// How often each of its leases was advertised and not released.
     advertised: HashMap<u64, u32>,
+    unreleased: u32,
     /// Methods whose names the connection took.
     named: u32,
     pings: bool,
@@ -75,6 +76,7 @@ impl Peer {
             methods: 0,
             owed: HashSet::new(),
             advertised: HashMap::new(),
+            unreleased: 0,
             named: 0,
             pings: false,
             recalls: false,
@@ -185,7 +187,13 @@ impl Peer {
     fn advertise(&mut self, lease: Option<u64>) {
         if let Some(lease) = lease {
             *self.advertised.entry(lease).or_default() += 1;
+            self.unreleased += 1;
         }
+    }
+
+    /// Leases that it advertised and that were not released.
+    pub(super) fn unreleased(&self) -> u32 {
+        self.unreleased
     }
 
     /// SENDs that the connection may still issue.
@@ -298,6 +306,7 @@ impl Peer {
         for release in Releases::decode(body).expect("it can be decoded") {
             let left = self.advertised.get_mut(&release.lease).filter(|left| **left > 0);
             *left.expect("a lease is released twice, or was never given") -= 1;
+            self.unreleased -= 1;
         }
     }
 }

@@ -16,9 +16,12 @@ use super::seen::Seen;
 use crate::recipe::Recipe;
 
 /// What a connection with the bounds below may hold of the heap, the names of methods apart. Most of it
-/// are frames that wait for credits: 1,040 of them may (twice its calls, and 1,024), each of 40 bytes in
-/// a queue that grows by doubling, and up to 80 of text.
-const LIVE_BYTES_MAX: i64 = 192 << 10;
+/// are frames that wait for credits: each of 40 bytes in a queue that grows by doubling, and up to 130
+/// of text.
+const LIVE_BYTES_MAX: i64 = 256 << 10;
+
+/// Frames that may wait for the peer to grant credits: of `protocol`, with the bounds below at most.
+const OWED_MAX: u32 = 2 * 8 + 1024 + 1;
 
 const START: Time = Time::from_nanos(1_000_000_000);
 const EPOCH: u32 = 5;
@@ -149,6 +152,10 @@ impl World {
     }
 
     fn hear(&mut self, r: &mut Recipe<'_>) {
+        if self.peer.granted() == 0 && !r.one_in(16) {
+            self.post(2);
+            self.transmit(9216, 16);
+        }
         let bytes = say::send(r, &mut self.peer);
         self.receive(&bytes);
         if r.flag() {
@@ -198,6 +205,9 @@ impl World {
         if let Some(call) = begun {
             self.owner.outgoing.push(Outgoing { token, call, posted: false });
             self.queued(lease);
+            if !r.one_in(4) {
+                self.transmit(9216, 16);
+            }
         }
     }
 
@@ -278,11 +288,15 @@ impl World {
         }
     }
 
+    /// Some READs end, in any order.
     fn read_done(&mut self, r: &mut Recipe<'_>) {
-        let at = r.below(self.owner.reads.len());
-        if at < self.owner.reads.len() {
-            let ok = !r.one_in(16);
-            self.end_read(at, ok);
+        for _ in 0..1 + r.below(4) {
+            let at = r.below(self.owner.reads.len());
+            if at < self.owner.reads.len() {
+                let ok = !r.one_in(16);
+                self.end_read(at, ok);
+            }
+            self.read();
         }
     }
 
@@ -401,6 +415,9 @@ impl World {
             assert_eq!(counts.granted, self.peer.granted());
             assert!(counts.available <= self.peer.available());
         }
+        // Each lease of the peer is being read, or its RELEASE waits.
+        let unreleased_max = transfers_max + OWED_MAX;
+        assert!(self.broken || c.is_closed() || self.peer.unreleased() <= unreleased_max);
         assert!(!c.is_closed() || (!c.wants_transmit() && c.poll_timeout().is_none()));
         let live_max = LIVE_BYTES_MAX + 3 * self.names;
         assert!(self.connection.live() <= live_max, "{} bytes are held", self.connection.live());

@@ -33,8 +33,8 @@ pub(crate) static TARGETS: [Target; 11] = [
     Target { name: "status", iterations: 20_000, len_max: 4096, run: blocks::status },
     Target { name: "message", iterations: 10_000, len_max: 4096, run: message::run },
     Target { name: "address", iterations: 20_000, len_max: 600, run: address::run },
-    Target { name: "link", iterations: 500, len_max: 4096, run: link::run },
-    Target { name: "connection", iterations: 1_000, len_max: 4096, run: connection::run },
+    Target { name: "link", iterations: 300, len_max: 4096, run: link::run },
+    Target { name: "connection", iterations: 5_000, len_max: 4096, run: connection::run },
 ];
 
 impl Target {
