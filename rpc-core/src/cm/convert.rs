@@ -58,7 +58,8 @@ pub(super) fn to_blob(address: &QpAddress, boot_id: u128, epoch: u32) -> Address
 /// bits, the MTU is in its range), to be reached by the device of `own`.
 ///
 /// # Errors
-/// [`ConnectError::Malformed`] if the blob does not fit its hello, the connection or our device.
+/// [`ConnectError::OtherDevice`]; [`ConnectError::Malformed`] if the blob does not fit its hello or the
+/// connection.
 pub(super) fn from_blob(
     blob: &AddressBlob,
     own: &QpAddress,
@@ -81,11 +82,7 @@ pub(super) fn from_blob(
             Link::Soft { guid, dial: usable(dial, expected) }
         }
         (DeviceKind::Ibv, None, Link::Ibv(own)) => Link::Ibv(port(blob, own)?),
-        _ => {
-            return Err(malformed(
-                "its device is of another kind than ours; use the same scheme at both ends",
-            ));
-        }
+        _ => return Err(ConnectError::OtherDevice),
     };
     Ok(QpAddress {
         qp_num: QpNum(blob.qp_num),

@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Instant;
 
 use super::answer::ConnectDone;
@@ -51,6 +51,17 @@ impl Dial {
             Err(error) => return Err((done, error)),
         };
         Ok(Self { core, device, done, deadline, rest: addrs.into(), attempt: None })
+    }
+
+    /// The address of this machine that packets to the first address would carry, as the system
+    /// routes them; nothing is sent.
+    pub(super) fn local_ip(&self) -> Option<IpAddr> {
+        let to = self.rest.front()?;
+        let any: IpAddr =
+            if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip().to_canonical())
     }
 
     /// When it needs [`Self::on_timer`].

@@ -170,7 +170,7 @@ impl Driver {
         match Listener::new(&self.tools.poller, key, address, server) {
             Ok((listener, at)) => {
                 let ip = Some(at.ip()).filter(|ip| !ip.is_unspecified());
-                match self.tools.host.prepare(&listener.device, ip) {
+                match self.tools.host.prepare(&listener.device, ip, None) {
                     Ok(()) => {
                         self.insert(key, Entry::Listener(listener));
                         done.answer(Ok(at));
@@ -187,6 +187,11 @@ impl Driver {
         let key = self.new_key();
         match Dial::new(address, core, deadline, done) {
             Ok(mut dial) => {
+                // The peer counts the time from the connection on, and opening a device takes some.
+                let host = &self.tools.host;
+                if let Err(error) = host.prepare(&dial.device, dial.local_ip(), Some(core)) {
+                    return dial.done.fail(error);
+                }
                 // Resolving may have taken long.
                 let failure = ConnectError::TimedOut { step: Step::Connect };
                 let dialled = dial.advance(&self.tools.poller, key, Instant::now(), failure);

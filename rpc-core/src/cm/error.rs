@@ -129,6 +129,12 @@ pub enum ConnectError {
         /// What is wrong with it.
         what: String,
     },
+    /// The peer's device cannot talk to ours.
+    #[error(
+        "the peer's device is of another kind than ours: one address says soft:// and the other \
+         rdma://; use the same scheme at both ends"
+    )]
+    OtherDevice,
     /// This side's own message breaks a rule of the wire format: a value that the runtime was built
     /// with is out of its range.
     #[error(
@@ -226,6 +232,8 @@ impl ConnectError {
             | Self::Feature { .. }
             | Self::NotThisProtocol
             | Self::PortInUse { .. }
+            | Self::OtherDevice
+            | Self::Device(VerbsError::Open(_))
             | Self::NoWindows { .. }
             | Self::Memlock { .. }
             | Self::VerbsFeatureMissing => Code::FailedPrecondition,
@@ -254,6 +262,11 @@ impl ConnectError {
             }
             Self::TimedOut { step } => format!("the handshake timed out {step}"),
             Self::Malformed { what } => format!("your control message cannot be used: {what}"),
+            Self::OtherDevice => {
+                "your device is of another kind than this side's: use the same scheme, soft:// or \
+                 rdma://, at both ends"
+                    .to_owned()
+            }
             Self::NotThisProtocol => "that is not this protocol".to_owned(),
             Self::Device(_) => "this side's device could not make the connection".to_owned(),
             Self::NoMemory { .. } => {

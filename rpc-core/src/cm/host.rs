@@ -34,8 +34,8 @@ pub trait Host: Send + Sync + 'static {
     /// when the core cannot back the guaranteed receives, [`ConnectError::Device`].
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError>;
 
-    /// A server is to listen for connections on this device; `local_ip` is `None` if it listens at
-    /// every address.
+    /// Connections are to be made on this device: what takes long is done before a peer waits for it.
+    /// `local_ip` is `None` if it is not known, or is every address; `core` is `None` if it may be any.
     ///
     /// # Errors
     /// Why no connection could be made.
@@ -43,6 +43,7 @@ pub trait Host: Send + Sync + 'static {
         &self,
         _device: &DeviceChoice,
         _local_ip: Option<IpAddr>,
+        _core: Option<usize>,
     ) -> Result<(), ConnectError> {
         Ok(())
     }

@@ -110,11 +110,11 @@ impl Host for RuntimeHost {
         &self,
         device: &DeviceChoice,
         local_ip: Option<std::net::IpAddr>,
+        core: Option<usize>,
     ) -> Result<(), ConnectError> {
-        match device {
-            DeviceChoice::Soft => Ok(()),
-            DeviceChoice::Rdma(options) => self.rdma.prepare(options, local_ip),
-        }
+        let DeviceChoice::Rdma(options) = device else { return Ok(()) };
+        let wanted = |handle: &&CoreHandle| core.is_none_or(|core| core == handle.shared.index);
+        self.rdma.prepare(options, local_ip, self.cores.iter().filter(wanted))
     }
 
     #[cfg(feature = "verbs")]

@@ -82,14 +82,20 @@ impl RdmaDevices {
         Ok(Box::new(Pending::open(&core.shared, &engine, &device, purpose)?))
     }
 
-    /// Opens the device for these options and this address, so that a server hears at once if there
-    /// is none.
-    pub(super) fn prepare(
+    /// Opens the device for these options and this address, and makes its engines for these cores:
+    /// a server hears at once if there is no device, and no handshake waits for one to be opened.
+    pub(super) fn prepare<'a>(
         &self,
         options: &Arc<RdmaOptions>,
         local_ip: Option<IpAddr>,
+        cores: impl Iterator<Item = &'a CoreHandle>,
     ) -> Result<(), ConnectError> {
-        self.find(&mut self.lock(), options, local_ip).map(drop)
+        let mut state = self.lock();
+        let (index, _) = self.find(&mut state, options, local_ip)?;
+        for core in cores {
+            self.engine(&mut state, index, core)?;
+        }
+        Ok(())
     }
 
     /// The device for these options that has this address, opened if it is not yet.
