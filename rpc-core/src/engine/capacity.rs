@@ -173,6 +173,7 @@ mod tests {
             windows: true,
             remote_invalidate: false,
             last_wqe_event: true,
+            ack_timeout_min: 0,
         }
     }
 

@@ -85,7 +85,7 @@ impl<D: Device> PendingQp for Pending<D> {
             mtu: self.mtu,
             max_rd_atomic,
             max_dest_rd_atomic: limits.max_dest_rd_atomic,
-            timeout: ACK_TIMEOUT,
+            timeout: ACK_TIMEOUT.max(limits.ack_timeout_min),
             retry_cnt: RETRIES,
             rnr_retry: self.rnr_retry,
             min_rnr_timer: RNR_TIMER,

@@ -199,6 +199,10 @@ pub struct Limits {
     /// Whether a QP in ERR announces its last receive (LAST_WQE_REACHED). Soft-RoCE before Linux
     /// 6.12 does not.
     pub last_wqe_event: bool,
+    /// The shortest local ACK timeout to be used, as QP attributes encode it. Soft-RoCE carries binds
+    /// out again when it retransmits; that fails, and its QP is silent for ever. So it must not
+    /// retransmit because a CPU was busy elsewhere for a while.
+    pub ack_timeout_min: u8,
 }
 
 /// How a QP is reached: the device half of what peers exchange when they connect.

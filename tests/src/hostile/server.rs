@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use rpc_core::{Runtime, block_on};
 
 use super::service::{Counts, TargetServer, Victim};
+use crate::devices::{counters, usage_of};
 use crate::{Place, ProcSelf};
 
 /// Payload memory of the server.
@@ -44,7 +45,7 @@ fn say(line: &str) {
 fn numbers(runtime: &Runtime, counts: &Counts) -> String {
     let stats = runtime.stats();
     let core = stats.cores[0];
-    let (usage, memory) = (core.usage, stats.memory);
+    let (usage, memory) = (usage_of(&stats), stats.memory);
     let numbers: [(&str, u64); 17] = [
         ("connections", core.connections.into()),
         ("credits", core.credits_granted.into()),
@@ -62,7 +63,7 @@ fn numbers(runtime: &Runtime, counts: &Counts) -> String {
         ("peak", memory.peak),
         ("hanging", counts.hanging.load(Ordering::SeqCst)),
         ("handled", counts.handled.load(Ordering::SeqCst)),
-        ("read_bytes", core.device.read_bytes),
+        ("read_bytes", counters(runtime).read_bytes),
     ];
     numbers.map(|(name, number)| format!("{name}={number}")).join(" ")
 }

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use rpc_core::Time;
 use rpc_core::mem::{EagerConfig, EagerSlab, Pool, PoolConfig, Regions, Registrar, SlotId};
+#[cfg(feature = "verbs")]
+use rpc_core::verbs::ibv::{IbvConfig, IbvDevice};
 use rpc_core::verbs::soft::{SoftConfig, SoftDevice};
 use rpc_core::verbs::{
     Cq, Device, Psn, Qp, QpAddress, QpAttr, QpInit, RecvBatch, SendBatch, SendFlags, Srq, SrqInit,
@@ -61,6 +63,12 @@ pub(super) fn open() -> Box<dyn Station> {
         return Box::new(OnDevice::new(SoftDevice::open(config).expect("a device opens")));
     }
     open_rdma()
+}
+
+#[cfg(feature = "verbs")]
+fn open_rdma() -> Box<dyn Station> {
+    let config = IbvConfig::new().local_ip(Place::here().host());
+    Box::new(OnDevice::new(IbvDevice::open(&config).expect("a device opens")))
 }
 
 #[cfg(not(feature = "verbs"))]

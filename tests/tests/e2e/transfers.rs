@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rpc_core::bytes::Bytes;
 use rpc_core::{Runtime, block_on};
-use rpc_tests::devices::{counters, usage};
-use rpc_tests::{Quiescence, eventually};
+use rpc_tests::devices::{counters, is_read_from, usage};
+use rpc_tests::{Place, Quiescence, eventually};
 
 use crate::fixture::{Blob, Number, PAYLOADS, SETTLE, Served, begin, blob, links};
 
@@ -33,8 +33,10 @@ fn a_value_of_64_mib_travels_by_read_each_way_and_little_else_is_sent() {
             let device = counters(runtime);
             let eager = [device.send_bytes, device.recv_bytes];
             assert!(eager.iter().all(|bytes| *bytes < 64 << 10), "tcp {tcp}: {device:?}");
-            let read = [device.read_bytes, device.read_bytes_served];
-            assert_eq!(read, [VALUE_BYTES as u64; 2], "tcp {tcp}: {device:?}");
+            assert_eq!(device.read_bytes, VALUE_BYTES as u64, "tcp {tcp}: {device:?}");
+            if Place::here().is_soft() {
+                assert_eq!(device.read_bytes_served, VALUE_BYTES as u64, "tcp {tcp}: {device:?}");
+            }
             assert_eq!((device.rnr_naks_sent, device.remote_access_errors), (0, 0));
         }
         drop((got, probe, served, server, client));
@@ -163,8 +165,7 @@ fn a_client_that_goes_away_in_the_middle_of_a_large_answer_costs_the_server_noth
             let value = Number { value: 32 << 20 };
             let mut call = Box::pin(async move { probe.source(value).await });
             begin(call.as_mut());
-            let reading = || counters(&server).read_bytes_served > before;
-            assert!(eventually(SETTLE, reading));
+            assert!(eventually(SETTLE, || is_read_from(&server, before)));
             // All of it at once: its connection ends as it lies.
             drop((call, client));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rpc_core::{Runtime, RuntimeBuilder, block_on};
 use rpc_tests::devices::{counters, usage, usage_of};
-use rpc_tests::{Quiescence, credits_are_backed, eventually};
+use rpc_tests::{Place, Quiescence, credits_are_backed, eventually};
 
 use crate::fixture::{Number, PAYLOADS, ProbeClient, SETTLE, Served, blob, links, together};
 
@@ -75,14 +75,14 @@ fn both_ways(quiescence: &mut Quiescence, tcp: bool, calls: u64) {
 #[test]
 fn two_runtimes_that_call_each_other_with_windows_of_one_finish_100_000_calls_each_way() {
     let mut quiescence = Quiescence::within(Duration::from_secs(220));
-    both_ways(&mut quiescence, false, 100_000);
+    both_ways(&mut quiescence, false, Place::here().calls(100_000));
     quiescence.end();
 }
 
 #[test]
 fn windows_of_one_pass_over_tcp_links_too() {
     let mut quiescence = Quiescence::within(Duration::from_secs(120));
-    both_ways(&mut quiescence, true, 10_000);
+    both_ways(&mut quiescence, true, Place::here().calls(10_000));
     quiescence.end();
 }
 

@@ -15,6 +15,9 @@ const VENDOR_SOFT_ROCE: u32 = 0x00ff_ffff;
 /// 128; each costs the responder memory, and 16 fill a link.
 const READS_MAX: i32 = 16;
 
+/// 4.096 µs × 2^19, about two seconds: an emulated CPU may be away for hundreds of milliseconds.
+const SOFT_ROCE_ACK_TIMEOUT: u8 = 19;
+
 /// Whether a device is the kernel's soft-RoCE.
 pub(super) const fn is_soft_roce(attr: &ibv_device_attr) -> bool {
     attr.vendor_id == VENDOR_SOFT_ROCE
@@ -39,6 +42,7 @@ pub(super) fn limits(attr: &ibv_device_attr, port: &PortState, inline_bytes_max:
         // a peer has invalidated is invalidated again.
         remote_invalidate: !is_soft_roce(attr),
         last_wqe_event: !is_soft_roce(attr) || kernel_release() >= (6, 12),
+        ack_timeout_min: if is_soft_roce(attr) { SOFT_ROCE_ACK_TIMEOUT } else { 0 },
     }
 }
 

@@ -49,6 +49,7 @@ impl SoftConfig {
                 windows: true,
                 remote_invalidate: true,
                 last_wqe_event: true,
+                ack_timeout_min: 0,
             },
             piece_bytes: 64 << 10,
             seed: None,
