@@ -5,7 +5,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// An eventfd: any thread may ring it, which makes it readable until its owner drains it.
 ///
-/// In a model it has a flag beside the descriptor, which [`model::wait`](super::model::wait) waits
+/// In a model it has a flag beside the descriptor, which `model::wait` waits
 /// for as a thread would wait in epoll for the descriptor.
 #[derive(Debug)]
 pub struct Bell {
