@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 
 use super::arrivals::Arrived;
-use super::capacity::{COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS};
+use super::capacity::{
+    COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS, SEND_WRS_CONTROL,
+};
 use super::cell::{CallCell, CallPlace};
 use super::connection::{Connection, Stage};
 use super::drive::{Drive, Turn};
@@ -21,7 +23,7 @@ use super::teardown::Dying;
 use crate::Time;
 use crate::cm::InstallDone;
 use crate::mem::{CoreCache, EagerConfig, EagerSlab, EagerSlot, Pool, Regions, Registrar};
-use crate::verbs::{Cq, Device, SrqInit, VerbsError, Wc};
+use crate::verbs::{Cq, Device, QpInit, SrqInit, VerbsError, Wc};
 
 /// A core's work on one device: one CQ, one SRQ, its QPs and its eager buffers.
 ///
@@ -108,6 +110,22 @@ impl<D: Device> EngineControl<D> {
             })
             .ok()
             .map(|_| Reservation(Arc::clone(self)))
+    }
+
+    /// A QP on this engine's queues, as deep as they have room for: whoever makes one has a
+    /// [`Reservation`] for it.
+    pub(crate) fn qp_init(&self) -> QpInit<'_, D> {
+        debug_assert!(self.capacity.send_wrs > SEND_WRS_CONTROL);
+        QpInit {
+            pd: &self.pd,
+            send_cq: &self.cq,
+            recv_cq: &self.cq,
+            srq: &self.srq,
+            send_wr_max: self.capacity.send_wrs,
+            send_sge_max: 1,
+            inline_bytes_max: 0,
+            remote_read: true,
+        }
     }
 }
 

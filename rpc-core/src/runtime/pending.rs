@@ -1,9 +1,8 @@
 use std::sync::Arc;
 
 use crate::cm::{ConnectError, Established, InstallDone, PendingQp};
-use crate::engine::capacity::SEND_WRS_CONTROL;
 use crate::engine::{CoreShared, EngineControl, Install, Observer, Reservation, ServerSide};
-use crate::verbs::{Device, Psn, Qp, QpAddress, QpAttr, QpInit, VerbsError};
+use crate::verbs::{Device, Psn, Qp, QpAddress, QpAttr, VerbsError};
 
 /// Local ACK timeout: 4.096 µs × 2^14, 67 ms.
 const ACK_TIMEOUT: u8 = 14;
@@ -43,17 +42,7 @@ impl<D: Device> Pending<D> {
         purpose: Purpose,
     ) -> Result<Self, ConnectError> {
         let place = engine.reserve().ok_or_else(no_place)?;
-        debug_assert!(engine.capacity.send_wrs > SEND_WRS_CONTROL);
-        let qp = device.create_qp(&QpInit {
-            pd: &engine.pd,
-            send_cq: &engine.cq,
-            recv_cq: &engine.cq,
-            srq: &engine.srq,
-            send_wr_max: engine.capacity.send_wrs,
-            send_sge_max: 1,
-            inline_bytes_max: 0,
-            remote_read: true,
-        })?;
+        let qp = device.create_qp(&engine.qp_init())?;
         let address = qp.address(random_psn()?)?;
         Ok(Self {
             core: Arc::clone(core),
