@@ -12,7 +12,8 @@ use super::*;
 use crate::mem::{BLOCK_BYTES_MAX, MemError, Pool, PoolConfig, Share, Use};
 
 const KIB: usize = 1 << 10;
-const MIB: usize = 1 << 20;
+/// Less under Miri, where every byte costs a microsecond.
+const MIB: usize = if cfg!(miri) { 64 << 10 } else { 1 << 20 };
 
 #[derive(Clone, PartialEq, Message)]
 struct Shapes {
@@ -254,6 +255,7 @@ fn vectors_and_strings_are_copied_once_into_payload_memory() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "about real lengths")]
 fn the_longest_value_is_copied_once_and_only_if_it_lies_elsewhere() {
     let pool = pool(512 * MIB);
     let value = Bytes::from(vec![7; BLOCK_BYTES_MAX]);
@@ -278,6 +280,7 @@ fn the_longest_value_is_copied_once_and_only_if_it_lies_elsewhere() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "about real lengths")]
 fn more_pieces_than_allowed_are_merged_at_the_end() {
     let pool = pool(64 * MIB);
     let repeated: Vec<_> = (0..40).map(|seed| placed(&pool, &filled(16 * KIB, seed))).collect();
@@ -294,6 +297,7 @@ fn more_pieces_than_allowed_are_merged_at_the_end() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "about real lengths")]
 fn a_field_longer_than_the_longest_buffer_travels_in_several() {
     let pool = pool(1024 * MIB);
     let message = Shapes { plain: filled(BLOCK_BYTES_MAX + 5000, 1), ..Shapes::default() };
@@ -305,6 +309,7 @@ fn a_field_longer_than_the_longest_buffer_travels_in_several() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "about real lengths")]
 fn a_message_that_cannot_be_sent_is_refused_before_anything_is_taken() {
     let pool = pool(8 * MIB);
     let mut limits = OutboundLimits { message_bytes_max: 5 << 20, ..OutboundLimits::default() };
@@ -326,6 +331,7 @@ fn a_message_that_cannot_be_sent_is_refused_before_anything_is_taken() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "about real lengths")]
 fn long_copies_let_other_tasks_run() {
     let pool = pool(64 * MIB);
     let limits = OutboundLimits::default();
@@ -362,6 +368,7 @@ fn a_small_field_pins_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "about real lengths")]
 fn who_hoards_gets_copies_and_the_buffer_is_free_after_decoding() {
     let pool = pool(8 * MIB);
     let value = filled(MIB, 1);

@@ -45,8 +45,8 @@ fn reply() -> Result<Reply, Status> {
 
 /// A core goes to sleep while another thread gives it a job: the job is run.
 ///
-/// Fails when `announce` stores with Release, when `wake` looks at the flag with a relaxed load
-/// first, when `prepare_to_sleep` does not look again, or looks with a whole turn.
+/// Fails when `wake` swaps with Relaxed, or looks at the flag before it swaps; when
+/// `prepare_to_sleep` does not look again, or looks with a whole turn (`docs/bugs/003`).
 #[test]
 fn a_job_for_a_core_that_goes_to_sleep_is_run() {
     explore("a job for a core that goes to sleep is run", || {
@@ -61,6 +61,8 @@ fn a_job_for_a_core_that_goes_to_sleep_is_run() {
 }
 
 /// A core that goes to sleep learns that it shall stop.
+///
+/// Fails when `stop` does not wake, and when `sleep` does not ask `woken`.
 #[test]
 fn a_core_that_goes_to_sleep_hears_that_it_shall_stop() {
     explore("a core that goes to sleep hears that it shall stop", || {
@@ -74,6 +76,7 @@ fn a_core_that_goes_to_sleep_hears_that_it_shall_stop() {
 /// Two threads wake one core, and only one of them rings: the core finds what both gave it.
 ///
 /// Its loop is the core's, without what does not matter here; a whole core has too many steps.
+/// Fails when `wake` looks at the flag before it swaps.
 #[test]
 fn two_threads_wake_one_core() {
     explore_within(2, "two threads wake one core: what both gave it is found", || {
@@ -101,6 +104,8 @@ fn two_threads_wake_one_core() {
 }
 
 /// A job given while its core ends is run or dropped, so that who waits for it hears of it.
+///
+/// Fails when `run_on_core` asks whether the core has stopped before it pushes.
 #[test]
 fn a_job_given_to_a_core_that_ends_is_run_or_dropped() {
     explore("a job for a core that ends is run or dropped", || {
@@ -117,6 +122,8 @@ fn a_job_given_to_a_core_that_ends_is_run_or_dropped() {
 }
 
 /// A call given while its core ends is ended, by whichever side saw the other.
+///
+/// Fails when `submit` does not ask whether the core has stopped.
 #[test]
 fn a_call_given_to_a_core_that_ends_is_ended() {
     explore("a call given to a core that ends is ended", || {
@@ -133,6 +140,8 @@ fn a_call_given_to_a_core_that_ends_is_ended() {
 }
 
 /// A call that finds the mailbox full goes in when its core has made room.
+///
+/// Fails when `wait_for_room` does not look again, and when the core loads the flag with Relaxed.
 #[test]
 fn a_call_that_finds_the_mailbox_full_goes_in_when_there_is_room() {
     explore("a call that finds the mailbox full goes in when there is room", || {
@@ -162,6 +171,8 @@ fn a_call_that_finds_the_mailbox_full_goes_in_when_there_is_room() {
 }
 
 /// A call ends while its caller asks for a wake-up.
+///
+/// Fails when `poll` does not look again after it has registered its waker.
 #[test]
 fn a_call_that_ends_while_its_caller_begins_to_wait_wakes_it() {
     explore("a call that ends while its caller begins to wait wakes it", || {
@@ -175,6 +186,8 @@ fn a_call_that_ends_while_its_caller_begins_to_wait_wakes_it() {
 }
 
 /// A caller goes while its call ends: the call is handed back to its core once, or it has ended.
+///
+/// Fails when `abandon` loads and then stores its flag.
 #[test]
 fn a_call_that_ends_while_its_caller_goes_is_cancelled_at_most_once() {
     explore("a call that ends while its caller goes is cancelled at most once", || {

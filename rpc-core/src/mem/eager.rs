@@ -175,6 +175,7 @@ impl EagerSlab {
         }
         let first = self.slots.len() as u32;
         let id = ChunkId(self.chunks.len() as u32);
+        chunk.mapping.close(0, chunk.mapping.len());
         self.chunks.push(chunk.mapping);
         self.slots.extend((0..count).map(|_| Slot { state: State::Here, generation: 0 }));
         self.free.extend((first..first + count).rev());
@@ -217,12 +218,16 @@ impl EagerSlab {
     /// Takes a free slot. `None`: [`grow`](Self::grow), or wait for one to be freed.
     pub fn alloc(&mut self) -> Option<EagerSlot> {
         let slot = self.free.pop()?;
+        let (chunk, offset) = self.place(slot);
+        chunk.open(offset, self.config.slot_bytes as usize);
         Some(EagerSlot { slab: self.number, slot })
     }
 
     /// Gives a slot back.
     pub fn free(&mut self, token: EagerSlot) {
         self.check(&token);
+        let (chunk, offset) = self.place(token.slot);
+        chunk.close(offset, self.config.slot_bytes as usize);
         self.free.push(token.slot);
     }
 
@@ -272,8 +277,14 @@ impl EagerSlab {
     }
 
     fn ptr(&self, slot: u32) -> *mut u8 {
+        let (chunk, offset) = self.place(slot);
+        chunk.at(offset).as_ptr()
+    }
+
+    /// The chunk of a slot, and where in it the slot begins.
+    fn place(&self, slot: u32) -> (&Mapping, usize) {
         let chunk = &self.chunks[(slot / self.config.chunk_slots) as usize];
-        chunk.at((slot % self.config.chunk_slots) as usize * self.stride).as_ptr()
+        (chunk, (slot % self.config.chunk_slots) as usize * self.stride)
     }
 
     /// A token of another slab would name a slot that may be lent here.

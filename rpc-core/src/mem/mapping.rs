@@ -64,6 +64,19 @@ impl Mapping {
         })
     }
 
+    /// Says that `offset..offset + len`, which is inside, is nobody's until it is
+    /// [`open`](Self::open)ed. AddressSanitizer then reports every access; elsewhere nothing happens.
+    pub(super) fn close(&self, offset: usize, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "close is inside");
+        asan::mark(self.at(offset), len, false);
+    }
+
+    /// Says that `offset..offset + len`, which is inside, has an owner.
+    pub(super) fn open(&self, offset: usize, len: usize) {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len), "open is inside");
+        asan::mark(self.at(offset), len, true);
+    }
+
     /// Gives back the pages of `offset..offset + len`, whose content becomes zeros.
     ///
     /// # Safety
@@ -73,6 +86,35 @@ impl Mapping {
         // SAFETY: inside of our mapping (A1), and the caller promises that nobody uses the bytes.
         unsafe { os::discard(self.at(offset), len) };
     }
+}
+
+/// Under `--cfg asan`: free blocks and slots are closed to everyone, as a freed allocation is. Arenas
+/// are never unmapped, so without this AddressSanitizer could not know that they are free.
+#[cfg(asan)]
+mod asan {
+    use std::ffi::c_void;
+    use std::ptr::NonNull;
+
+    unsafe extern "C" {
+        fn __asan_poison_memory_region(ptr: *const c_void, len: usize);
+        fn __asan_unpoison_memory_region(ptr: *const c_void, len: usize);
+    }
+
+    pub(super) fn mark(ptr: NonNull<u8>, len: usize, open: bool) {
+        let ptr = ptr.as_ptr().cast_const().cast();
+        if open {
+            // SAFETY: the range is in a mapping of ours; no byte of it is touched.
+            unsafe { __asan_unpoison_memory_region(ptr, len) };
+        } else {
+            // SAFETY: as above.
+            unsafe { __asan_poison_memory_region(ptr, len) };
+        }
+    }
+}
+
+#[cfg(not(asan))]
+mod asan {
+    pub(super) const fn mark(_ptr: std::ptr::NonNull<u8>, _len: usize, _open: bool) {}
 }
 
 #[cfg(not(miri))]

@@ -62,11 +62,13 @@ impl Drop for Block {
     fn drop(&mut self) {
         let bytes = self.bytes();
         if self.home.shared.poison {
+            self.home.shared.range.open(self.number, bytes as usize);
             self.slice_mut(bytes as u32).fill(POISON);
         }
         if self.held {
             self.home.shared.unhold(bytes);
         }
+        self.home.shared.range.close(self.number, bytes as usize);
         // The block before the budget: whoever gets these bytes of budget finds the block.
         self.home.give(self.number);
         self.home.shared.budget.give(self.share, self.purpose, bytes);
@@ -97,6 +99,7 @@ impl PayloadMut {
     ) -> Self {
         assert!(len <= class.bytes(), "the length fits its class");
         let ptr = home.shared.range.ptr(number);
+        home.shared.range.open(number, len);
         let block = Block { ptr, number, class, share, purpose, held: false, home };
         Self { block, len: len as u32 }
     }

@@ -19,6 +19,9 @@ const NO_ARENA: u32 = u32::MAX;
 /// The longest range: page numbers stay below `u32::MAX`, which ends a return list.
 pub(super) const RANGE_BYTES_MAX: usize = (16 << 40) - GRANULE_BYTES;
 
+/// The longest range under Miri: enough for tests with small blocks.
+const MIRI_RANGE_BYTES: usize = 64 << 20;
+
 /// A piece of payload memory that is registered as a whole. Numbered from 0 in order of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ArenaId(pub(super) u32);
@@ -88,6 +91,8 @@ impl AddressRange {
             return Err(MemError::Config("the budget is too large: 500 GiB is the most"));
         }
         let bytes = bytes.next_multiple_of(GRANULE_BYTES);
+        // Under Miri there are no addresses without memory behind them.
+        let bytes = if cfg!(miri) { bytes.min(MIRI_RANGE_BYTES) } else { bytes };
         let granules = bytes / GRANULE_BYTES;
         let granule = || Granule { arena: AtomicU32::new(NO_ARENA), links: OnceLock::new() };
         Ok(Self {
@@ -107,6 +112,7 @@ impl AddressRange {
             return Err(MemError::RangeFull { range_bytes: self.mapping.len() as u64 });
         }
         self.mapping.commit(first * GRANULE_BYTES, class.arena_bytes())?;
+        self.mapping.close(first * GRANULE_BYTES, class.arena_bytes());
         let id = ArenaId(grown.arenas as u32);
         let class = AtomicU8::new(class.index() as u8);
         let arena = Arena { first_granule: first as u32, granules: count as u32, class };
@@ -157,6 +163,16 @@ impl AddressRange {
     /// The first byte of a block.
     pub(super) fn ptr(&self, block: u32) -> NonNull<u8> {
         self.mapping.at(block as usize * BLOCK_BYTES_MIN)
+    }
+
+    /// The first `len` bytes of a block have an owner from now on.
+    pub(super) fn open(&self, block: u32, len: usize) {
+        self.mapping.open(block as usize * BLOCK_BYTES_MIN, len);
+    }
+
+    /// A block of `len` bytes is nobody's from now on.
+    pub(super) fn close(&self, block: u32, len: usize) {
+        self.mapping.close(block as usize * BLOCK_BYTES_MIN, len);
     }
 
     /// The arena that holds all of `ptr..ptr + len`, if one does.

@@ -431,14 +431,14 @@ fn check_model(pool: &Pool, live: &[Live]) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { 64 },
+        cases: if cfg!(miri) { 1 } else { 64 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
     fn any_history_keeps_blocks_apart_and_brings_them_home(
-        steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 30 } else { 200 }),
+        steps in proptest::collection::vec(step(), 1..if cfg!(miri) { 12 } else { 200 }),
     ) {
         let pool = pool(8 * MIB);
         let mut cores = [pool.core_cache(), pool.core_cache()];

@@ -251,9 +251,11 @@ impl<T> SegQueue<T> {
 /// Loom's atomics with sequential consistency.
 ///
 /// Loom takes a sequentially consistent access for one that acquires and releases, and so finds
-/// errors that are none; it knows fences exactly. A fence before each such access, which is how
-/// some processors implement it, gives what the language promises and nothing more: a relaxed
-/// access may still pass an earlier store.
+/// errors that are none; but it knows fences. A fence before each such access is how some
+/// processors implement it: a relaxed access may still pass an earlier store. It orders a little
+/// more than the language promises, so a model can miss that one of several such accesses could be
+/// weaker than it is written, and loom does not take turns at fences. What a model must notice is
+/// what its comment says that it has noticed.
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{Ordering, fence};
 

@@ -149,7 +149,9 @@ impl Server {
         writeln!(input).and_then(|()| input.flush()).expect("the server listens to its test");
         let mut line = String::new();
         let read = self.output.read_line(&mut line).expect("the server answers its test");
-        assert!(read > 0, "the server has died: {}", self.end());
+        if read == 0 {
+            panic!("the server has died: {}", self.end());
+        }
         Stats::parse(&line)
     }
 
@@ -174,13 +176,15 @@ impl Server {
     /// Ends it in order; what it complained of.
     ///
     /// # Panics
-    /// If it panicked.
+    /// If it panicked, or ended in any other way than well: a sanitizer ends it so when it found
+    /// something.
     pub fn end(&mut self) -> String {
         drop(self.input.take());
-        let _ = self.child.wait();
+        let status = self.child.wait().expect("it can be waited for");
         let text = self.complaints.take().map(|thread| thread.join().unwrap_or_default());
         let text = text.unwrap_or_default();
         assert!(!text.contains("panicked"), "the server panicked: {text}");
+        assert!(status.success(), "the server ended with {status}: {text}");
         text
     }
 }

@@ -45,6 +45,10 @@ impl Signals {
             events: Signal::new()?,
         };
         for signal in [&*signals.wake, &signals.completions] {
+            // Miri knows epoll only with edges; a device that nobody sleeps on needs none.
+            if cfg!(miri) {
+                break;
+            }
             let token = epoll::EventData::new_u64(TOKEN_SIGNAL);
             epoll::add(&signals.epoll, signal, token, epoll::EventFlags::IN)
                 .map_err(|error| VerbsError::System { operation: "epoll", source: error.into() })?;
