@@ -49,6 +49,17 @@ fn files(folder: &Path) -> Vec<(String, String)> {
     files
 }
 
+/// The first line in which two texts differ. Whole texts would push the names of what failed out of a log.
+fn first_difference(committed: &str, generated: &str) -> String {
+    let mut lines = (committed.lines().map(Some).chain([None]))
+        .zip(generated.lines().map(Some).chain([None]))
+        .enumerate();
+    match lines.find(|(_, (old, new))| old != new) {
+        Some((at, (old, new))) => format!("Line {} was {old:?} and is {new:?}", at + 1),
+        None => "One continues where the other ends".to_owned(),
+    }
+}
+
 fn assert_same_as_committed(folder: &Path, committed: &str) {
     let committed = manifest("tests/snapshots").join(committed);
     let generated = files(folder);
@@ -64,8 +75,9 @@ fn assert_same_as_committed(folder: &Path, committed: &str) {
         assert_eq!(name, expected_name);
         assert!(
             text == expected_text,
-            "{name} differs from {}; run with UPDATE=1 and look at the difference. Now it is:\n{text}",
-            committed.join(name).display()
+            "{} differs from what is generated now; run with UPDATE=1 and look at what changed. {}",
+            committed.join(name).display(),
+            first_difference(expected_text, text)
         );
     }
     assert_eq!(generated.len(), expected.len());

@@ -70,9 +70,41 @@ pub struct StatsResponse {
     pub keys: u64,
     #[prost(uint64, tag = "4")]
     pub value_bytes: u64,
+    /// Devices of libibverbs in use. All cores share them, so their counts stand here and not with the
+    /// cores.
+    #[prost(message, repeated, tag = "5")]
+    pub devices: ::rpc_core::prost::alloc::vec::Vec<DeviceStats>,
 }
 
-/// One core and its engine. Byte counts come from the device's own counters.
+/// A device of libibverbs: what this process posted and received on it, and its objects now.
+#[derive(Clone, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct DeviceStats {
+    #[prost(string, tag = "1")]
+    pub name: ::rpc_core::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub eager_bytes_sent: u64,
+    #[prost(uint64, tag = "3")]
+    pub eager_bytes_received: u64,
+    /// Payload bytes fetched from peers by RDMA READ. What peers fetch, such a device does not tell.
+    #[prost(uint64, tag = "4")]
+    pub read_bytes: u64,
+    #[prost(uint64, tag = "5")]
+    pub sends: u64,
+    #[prost(uint64, tag = "6")]
+    pub receives: u64,
+    #[prost(uint64, tag = "7")]
+    pub reads: u64,
+    #[prost(uint64, tag = "8")]
+    pub binds: u64,
+    #[prost(uint32, tag = "9")]
+    pub windows_bound: u32,
+    #[prost(uint32, tag = "10")]
+    pub queue_pairs: u32,
+}
+
+/// One core and its engines. Byte counts come from its software device's own counters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
 #[prost(prost_path = "::rpc_core::prost")]
 #[allow(missing_docs)]
