@@ -75,6 +75,7 @@ impl Builder {
     }
 
     /// The name of the file that has all packages as a tree of modules. Default `rpc_protos.rs`.
+    /// The descriptor set lies beside it and ends in `.bin` instead.
     ///
     /// A build script that compiles several sets of files into one folder gives each its own, and
     /// includes it with `include_protos!("name.rs")`.
@@ -158,12 +159,13 @@ impl Builder {
         // A path that names nothing from here would make cargo run the script every time.
         let named = protos.iter().copied().filter(|path| path.exists());
         output::tell_cargo(named.chain(sources.files_on_disk()));
+        let descriptors = sources.encoded.clone();
         let packages = self.generate(sources, problems)?;
         let mut problems = Problems::default();
         if let Some(dir) =
             self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(Into::into))
         {
-            output::write(&dir, &self.include_file, &packages, &mut problems);
+            output::write(&dir, &self.include_file, &packages, &descriptors, &mut problems);
         } else {
             problems.push(
                 "there is no OUT_DIR: call this in a build script, or say where files go with \
@@ -240,7 +242,9 @@ impl Builder {
         // One module can be the home of several files.
         let mut origins: BTreeMap<Vec<String>, (String, Vec<String>)> = BTreeMap::new();
         let mut requests = Vec::new();
-        for mut file in std::mem::take(&mut sources.set.file) {
+        let mut files = std::mem::take(&mut sources.set.file);
+        files.sort_by(|a, b| a.name().cmp(b.name()));
+        for mut file in files {
             let package = file.package().to_owned();
             if self.is_extern(&format!(".{package}")) {
                 file.service.clear();

@@ -84,9 +84,9 @@ impl State {
             // Five spaces after a list's marker begin a block of code inside the item.
             let code_in_item = !markers.trim().is_empty() && markers.ends_with("     ");
             lines.push(if code_in_item {
-                format!("{} {rest}", markers.trim_end())
+                format!("{} {}", markers.trim_end(), escape_tags(rest))
             } else {
-                line.to_owned()
+                format!("{markers}{}", escape_tags(rest))
             });
             return Self::Text { blank: line.is_empty() };
         };
@@ -122,6 +122,39 @@ fn split_markers(line: &str) -> (&str, &str) {
             return line.split_at(line.len() - rest.len());
         }
     }
+}
+
+/// `Option<T>` is a tag to Markdown, which does not show it and complains that nothing closes it. Links in
+/// angle brackets and what stands in backquotes stay.
+fn escape_tags(line: &str) -> String {
+    let mut escaped = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(['`', '<']) {
+        let (before, from) = rest.split_at(at);
+        escaped.push_str(before);
+        let marks = from.len() - from.trim_start_matches('`').len();
+        let taken = if marks > 0 {
+            // The span of code, or the backquotes alone if nothing ends it.
+            from[marks..].find(&from[..marks]).map_or(marks, |length| length + 2 * marks)
+        } else {
+            let begins =
+                from[1..].starts_with(|c: char| c.is_ascii_alphabetic() || "/!?".contains(c));
+            if begins && !before.ends_with('\\') && !is_link(from) {
+                escaped.push('\\');
+            }
+            1
+        };
+        escaped.push_str(&from[..taken]);
+        rest = &from[taken..];
+    }
+    escaped.push_str(rest);
+    escaped
+}
+
+/// True of `<https://example.com>` and the like.
+fn is_link(text: &str) -> bool {
+    let inside = text[1..].split_once('>').map_or("", |(inside, _)| inside);
+    (inside.contains(':') || inside.contains('@')) && !inside.contains([' ', '<'])
 }
 
 /// Three or more of one of the two characters that fence a block.
@@ -213,6 +246,22 @@ mod tests {
     fn a_wrapped_line_of_a_paragraph_is_no_code() {
         let comment = " Words that go on\n     and on.\n";
         assert_eq!(clean(comment), comment);
+    }
+
+    #[test]
+    fn tags_are_shown_and_not_obeyed() {
+        assert_eq!(clean(" An Option<T>, </b>.\n"), " An Option\\<T>, \\</b>.\n");
+        assert_eq!(clean(" - a <b>\n"), " - a \\<b>\n");
+        for comment in [
+            " `Option<T>` and ``a`<b>``\n",
+            " <https://example.com/a> <a@b.c>\n",
+            " a < b <= 3 <\n",
+            " \\<T>\n",
+            " ```text\n a<b>\n ```\n",
+        ] {
+            assert_eq!(clean(comment), comment);
+        }
+        assert_eq!(clean(" ` <b>\n"), " ` \\<b>\n");
     }
 
     #[test]

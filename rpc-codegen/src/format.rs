@@ -43,8 +43,16 @@ fn quieten(item: &mut Item) {
             quieten_type(&mut item.attrs, &item.ident, item.variants.to_token_stream(), silent);
         }
         Item::Impl(item) => item.attrs.push(syn::parse_quote!(#[allow(dead_code)])),
-        Item::Mod(item) => {
-            item.content.iter_mut().flat_map(|(_, items)| items).for_each(quieten);
+        Item::Mod(ItemMod { ident, content, .. }) => {
+            for inner in content.iter_mut().flat_map(|(_, items)| items) {
+                // A message may hold one of its own name, which has a module too.
+                if let Item::Mod(inner) = inner
+                    && inner.ident == *ident
+                {
+                    inner.attrs.push(syn::parse_quote!(#[allow(clippy::module_inception)]));
+                }
+                quieten(inner);
+            }
         }
         _ => {}
     }

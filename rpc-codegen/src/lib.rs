@@ -17,7 +17,8 @@
 //! # What is generated
 //!
 //! One file for each protobuf package, named after it (`kv.v1.rs`), and one that has all of them as
-//! a tree of modules (`rpc_protos.rs`). They hold
+//! a tree of modules (`rpc_protos.rs`). Beside it lies the descriptor set (`rpc_protos.bin`), for
+//! reflection: `rpc_core::include_file_descriptor_set!()`. The Rust files hold
 //!
 //! - the messages and enums, as `prost-build` makes them; `bytes` fields are `bytes::Bytes`;
 //! - for each service a trait that carries `#[rpc_core::service]`. That attribute adds the client

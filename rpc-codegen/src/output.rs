@@ -31,20 +31,28 @@ pub(crate) fn tell_cargo<'a>(files: impl Iterator<Item = &'a Path>) {
     }
 }
 
-/// Writes the packages' files and the file that includes them all.
-pub(crate) fn write(dir: &Path, include_file: &str, packages: &[Package], problems: &mut Problems) {
+/// Writes the packages' files, the file that includes them all, and the descriptor set beside it.
+pub(crate) fn write(
+    dir: &Path,
+    include_file: &str,
+    packages: &[Package],
+    descriptors: &[u8],
+    problems: &mut Problems,
+) {
     for package in packages {
-        write_if_changed(&dir.join(package.file_name()), &package.text, problems);
+        write_if_changed(&dir.join(package.file_name()), package.text.as_bytes(), problems);
     }
-    write_if_changed(&dir.join(include_file), &include_tree(packages), problems);
+    let include = dir.join(include_file);
+    write_if_changed(&include.with_extension("bin"), descriptors, problems);
+    write_if_changed(&include, include_tree(packages).as_bytes(), problems);
 }
 
 /// A file that is as it should be keeps its time stamp, so nothing is compiled anew.
-fn write_if_changed(path: &Path, text: &str, problems: &mut Problems) {
-    if fs::read(path).is_ok_and(|before| before == text.as_bytes()) {
+fn write_if_changed(path: &Path, content: &[u8], problems: &mut Problems) {
+    if fs::read(path).is_ok_and(|before| before == content) {
         return;
     }
-    if let Err(error) = fs::write(path, text) {
+    if let Err(error) = fs::write(path, content) {
         problems.push(format!(
             "cannot write {}: {error}; the folder must exist and be writable",
             path.display()

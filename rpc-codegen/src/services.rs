@@ -41,9 +41,14 @@ impl Traits {
         let ident = self.ident(&full, &service.name);
         let moved = self.core_moved.then(|| quote!(, crate = #core));
         let methods = service.methods.iter().map(|method| self.method(method, &full));
+        // Clippy has views on what such methods take, and a service has no say in it.
+        let odd = |name: &str| name.starts_with("from_") || name.starts_with("into_");
+        let odd = (service.methods.iter().any(|method| odd(&method.name)))
+            .then(|| quote!(#[allow(clippy::wrong_self_convention)]));
         quote! {
             #docs
             #deprecated
+            #odd
             #[#core::service(name = #wire #moved)]
             pub trait #ident: ::core::marker::Send + ::core::marker::Sync + 'static {
                 #(#methods)*

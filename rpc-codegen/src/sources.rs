@@ -1,6 +1,6 @@
 //! Reading `.proto` files, and finding places in them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
@@ -16,6 +16,8 @@ pub(crate) struct Sources {
     /// The path of each file on disk by its name among the imports. Files that are built into the
     /// compiler, as `google/protobuf/empty.proto`, have none.
     paths: BTreeMap<String, PathBuf>,
+    /// The set once more, encoded, without comments and with options that are extensions.
+    pub(crate) encoded: Vec<u8>,
 }
 
 impl Sources {
@@ -29,7 +31,8 @@ impl Sources {
             }
         };
         compiler.include_imports(true).include_source_info(true);
-        for proto in protos {
+        // The order in which they are named changes nothing in what comes out.
+        for proto in protos.iter().copied().collect::<BTreeSet<_>>() {
             if let Err(error) = compiler.open_file(proto) {
                 problems.push(describe(&error, includes));
             }
@@ -38,7 +41,9 @@ impl Sources {
             .files()
             .filter_map(|file| Some((file.name().to_owned(), file.path()?.to_owned())))
             .collect();
-        Self { set: compiler.file_descriptor_set(), paths }
+        let set = compiler.file_descriptor_set();
+        let encoded = compiler.include_source_info(false).encode_file_descriptor_set();
+        Self { set, paths, encoded }
     }
 
     /// Every file on disk that the result depends on.

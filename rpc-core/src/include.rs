@@ -41,3 +41,23 @@ macro_rules! include_protos {
         ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file));
     };
 }
+
+/// The descriptor set of everything one call of `rpc_codegen::Builder::compile` read, as bytes: an
+/// encoded `google.protobuf.FileDescriptorSet`, imports first, without comments. For reflection, and
+/// for programs that read messages they were not compiled with.
+///
+/// ```text
+/// pub const DESCRIPTORS: &[u8] = rpc_core::include_file_descriptor_set!();
+/// ```
+///
+/// With an argument it takes the set of the file named with `rpc_codegen::Builder::include_file`:
+/// `"store.bin"` for `"store.rs"`.
+#[macro_export]
+macro_rules! include_file_descriptor_set {
+    () => {
+        $crate::include_file_descriptor_set!("rpc_protos.bin")
+    };
+    ($file:literal) => {
+        ::core::include_bytes!(::core::concat!(::core::env!("OUT_DIR"), "/", $file))
+    };
+}

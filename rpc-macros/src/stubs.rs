@@ -72,7 +72,7 @@ pub(crate) fn stubs(service: &Service) -> TokenStream {
         #structs
 
         #(#cfgs)*
-        #[allow(deprecated, dead_code, unused_qualifications)]
+        #[allow(deprecated, dead_code, unused_qualifications, clippy::wrong_self_convention)]
         const _: () = {
             use #core::__private::v1 as #rpc;
             #table

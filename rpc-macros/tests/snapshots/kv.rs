@@ -53,7 +53,7 @@ pub struct KvClient<C = ::rpc_core::__private::v1::Channel> {
 pub struct KvServer<T> {
     handler: ::rpc_core::__private::v1::Arc<T>,
 }
-#[allow(deprecated, dead_code, unused_qualifications)]
+#[allow(deprecated, dead_code, unused_qualifications, clippy::wrong_self_convention)]
 const _: () = {
     use ::rpc_core::__private::v1 as __rpc;
     static METHODS: &[__rpc::MethodDescriptor] = &[
