@@ -1,11 +1,11 @@
 //! What `prost-build` and the compiler would not say, or would say far from the `.proto`: names that
 //! collide, methods that cannot be, renames that hit nothing.
 
+mod types;
+
 use std::collections::{BTreeMap, HashMap};
 
-use prost_types::{
-    DescriptorProto, FileDescriptorProto, MethodDescriptorProto, ServiceDescriptorProto,
-};
+use prost_types::{FileDescriptorProto, MethodDescriptorProto, ServiceDescriptorProto};
 
 use crate::builder::Builder;
 use crate::errors::Problems;
@@ -13,8 +13,6 @@ use crate::names::{is_rust_name, module_path, snake_name, type_name};
 use crate::sources::Sources;
 
 // Field numbers of google.protobuf's descriptors, which paths to places are made of.
-const FILE_MESSAGE: i32 = 4;
-const FILE_ENUM: i32 = 5;
 const FILE_SERVICE: i32 = 6;
 const SERVICE_METHOD: i32 = 2;
 const METHOD_CLIENT_STREAMING: i32 = 5;
@@ -38,6 +36,7 @@ impl RustNames {
 }
 
 /// A name in a module, and who has it.
+#[derive(Clone)]
 struct Owner {
     what: String,
     place: String,
@@ -93,45 +92,6 @@ impl Checker<'_> {
                 };
                 self.modules.entry(inner.clone()).or_default().entry(name).or_insert(owner);
             }
-        }
-    }
-
-    fn types(&mut self, file: &FileDescriptorProto) {
-        for (index, message) in (0..).zip(&file.message_type) {
-            let path = [FILE_MESSAGE, index];
-            self.named_type(file, "message", message.name(), &path);
-            if has_module(message) && !self.is_extern(file, message.name()) {
-                let what = format!("the module of message {}", message.name());
-                self.claim(file, snake_name(message.name()), &what, &path);
-            }
-        }
-        for (index, enumeration) in (0..).zip(&file.enum_type) {
-            self.named_type(file, "enum", enumeration.name(), &[FILE_ENUM, index]);
-        }
-    }
-
-    fn is_extern(&self, file: &FileDescriptorProto, name: &str) -> bool {
-        self.builder.is_extern(&full_name(file.package(), name))
-    }
-
-    fn named_type(&mut self, file: &FileDescriptorProto, kind: &str, name: &str, path: &[i32]) {
-        if !self.is_extern(file, name) {
-            let what = format!("{kind} {}", &full_name(file.package(), name)[1..]);
-            self.claim(file, type_name(name), &what, path);
-        }
-    }
-
-    /// Gives a name of the file's module to a type; a second one is a problem.
-    fn claim(&mut self, file: &FileDescriptorProto, rust: String, what: &str, path: &[i32]) {
-        let place = self.sources.place(file, &[&[path, &[NAME]].concat(), path]);
-        let module = self.modules.entry(module_path(file.package())).or_default();
-        if let Some(first) = module.get(&rust) {
-            self.problems.push(format!(
-                "{place}: {what}: it is `{rust}` in Rust, and so is {} ({}); rename one of them",
-                first.what, first.place
-            ));
-        } else {
-            module.insert(rust, Owner { what: what.to_owned(), place });
         }
     }
 
@@ -249,19 +209,6 @@ impl Checker<'_> {
             }
         }
     }
-}
-
-/// A message with types inside has a module for them. Entries of maps are no types in Rust.
-fn has_module(message: &DescriptorProto) -> bool {
-    let is_entry = |nested: &DescriptorProto| {
-        nested.options.as_ref().is_some_and(|options| options.map_entry())
-    };
-    // The oneof around a proto3 `optional` field is not written by anyone and makes no type.
-    let real_oneof =
-        message.field.iter().any(|field| field.oneof_index.is_some() && !field.proto3_optional());
-    !message.enum_type.is_empty()
-        || real_oneof
-        || message.nested_type.iter().any(|nested| !is_entry(nested))
 }
 
 /// A name to suggest: `create` for `new`, otherwise the name and a number.

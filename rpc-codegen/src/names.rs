@@ -13,6 +13,15 @@ pub(crate) fn snake_name(proto: &str) -> String {
     usable(proto.to_snake_case())
 }
 
+/// The name of a value of an enum: without the enum's own name in front, where a name remains.
+pub(crate) fn variant_name(enumeration: &str, value: &str) -> String {
+    let value = type_name(value);
+    match value.strip_prefix(&type_name(enumeration)) {
+        Some(rest) if rest.starts_with(char::is_uppercase) => usable(rest.to_owned()),
+        _ => value,
+    }
+}
+
 /// The path of the module that a package's types are in.
 pub(crate) fn module_path(package: &str) -> Vec<String> {
     package.split('.').filter(|part| !part.is_empty()).map(snake_name).collect()
@@ -76,6 +85,20 @@ mod tests {
             ("HTTPGet", "http_get"),
         ] {
             assert_eq!(snake_name(proto), rust, "{proto}");
+        }
+    }
+
+    #[test]
+    fn values_of_enums_leave_out_the_name_of_the_enum() {
+        for (value, rust) in [
+            ("COLOR_RED", "Red"),
+            ("RED", "Red"),
+            ("COLOR_2D", "Color2d"),
+            ("COLOR", "Color"),
+            ("COLORED", "Colored"),
+            ("COLOR_SELF", "Self_"),
+        ] {
+            assert_eq!(variant_name("Color", value), rust, "{value}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use miette::Diagnostic;
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
 use protox::Compiler;
 
@@ -26,7 +27,7 @@ impl Sources {
         let mut compiler = match Compiler::new(includes) {
             Ok(compiler) => compiler,
             Err(error) => {
-                problems.push(describe(&error, includes));
+                describe(&error, includes).into_iter().for_each(|said| problems.push(said));
                 return Self::default();
             }
         };
@@ -34,7 +35,7 @@ impl Sources {
         // The order in which they are named changes nothing in what comes out.
         for proto in protos.iter().copied().collect::<BTreeSet<_>>() {
             if let Err(error) = compiler.open_file(proto) {
-                problems.push(describe(&error, includes));
+                describe(&error, includes).into_iter().for_each(|said| problems.push(said));
             }
         }
         let paths = compiler
@@ -69,21 +70,73 @@ impl Sources {
     }
 }
 
-/// The compiler's words, with the file's name as a path from here.
-fn describe(error: &protox::Error, includes: &[&Path]) -> String {
-    let text = format!("{error:?}");
-    if text.contains("is not in any include path") {
-        let places: Vec<_> = includes.iter().map(|path| path.display().to_string()).collect();
-        return format!(
-            "{text}: there is no such file below {}; name it from there or from the current directory",
-            if places.is_empty() { "any, as none is given".to_owned() } else { places.join(", ") }
-        );
+/// The compiler's words about each thing it found wrong, with files' names as paths from here, and with
+/// what they leave open.
+fn describe(error: &protox::Error, includes: &[&Path]) -> Vec<String> {
+    let first = format!("{error:?}");
+    let mut all = vec![on_disk(error, &first, includes)];
+    for related in error.related().into_iter().flatten() {
+        let place = place_of(error, related).unwrap_or_default();
+        let name = error.file().unwrap_or_default();
+        all.push(on_disk(error, &format!("{name}:{place} {related}"), includes));
     }
-    let on_disk = error.file().filter(|name| text.starts_with(*name)).and_then(|name| {
+    for text in &mut all {
+        if let Some(more) = advice(text, includes) {
+            *text = format!("{text}{more}");
+        }
+    }
+    all
+}
+
+/// `line:column:` of an error that is told behind the first.
+fn place_of(error: &protox::Error, related: &dyn Diagnostic) -> Option<String> {
+    // Where there are two places, the last is that of what cannot be.
+    let label = related.labels()?.last()?;
+    let found = error.source_code()?.read_span(label.inner(), 0, 0).ok()?;
+    Some(format!("{}:{}:", found.line() + 1, found.column() + 1))
+}
+
+fn on_disk(error: &protox::Error, text: &str, includes: &[&Path]) -> String {
+    let found = error.file().filter(|name| text.starts_with(*name)).and_then(|name| {
         Some((name, includes.iter().map(|dir| dir.join(name)).find(|p| p.exists())?))
     });
-    match on_disk {
+    match found {
         Some((name, path)) => format!("{}{}", path.display(), &text[name.len()..]),
-        None => text,
+        None => text.to_owned(),
     }
+}
+
+/// What to do, where the compiler does not say it.
+fn advice(text: &str, includes: &[&Path]) -> Option<String> {
+    let folders = || {
+        let places: Vec<_> = includes.iter().map(|path| path.display().to_string()).collect();
+        if places.is_empty() {
+            "any folder, as none is given".to_owned()
+        } else {
+            places.join(", ")
+        }
+    };
+    if text.contains("is not in any include path") {
+        return Some(format!(
+            ": there is no such file here, nor below {}; is its name spelled right?",
+            folders()
+        ));
+    }
+    if text.contains(": import '") && text.ends_with("not found") {
+        return Some(format!(" below {}; give its folder to `compile` as an include", folders()));
+    }
+    if text.contains("but found 'edition'") {
+        return Some(
+            "; editions are not supported yet: write `syntax = \"proto3\";`, or \"proto2\", in its place"
+                .to_owned(),
+        );
+    }
+    if text.contains("fields must have a label with proto2 syntax") {
+        return Some(
+            "; a file without a `syntax` line is proto2: `syntax = \"proto3\";` in its first line may be \
+             what is missing"
+                .to_owned(),
+        );
+    }
+    None
 }

@@ -108,7 +108,7 @@ fn several_files_report_all_their_problems_in_one_go() {
         &["fixtures/bad/syntax.proto", "fixtures/bad/missing.proto", "fixtures/bad/methods.proto"],
     );
     assert_eq!(found.len(), 5, "{found:#?}");
-    assert!(found[0].starts_with("file 'fixtures/bad/missing.proto' is not in any include path: there is no such file below"), "{}", found[0]);
+    assert!(found[0].starts_with("file 'fixtures/bad/missing.proto' is not in any include path: there is no such file here, nor below"), "{}", found[0]);
     assert_eq!(found[1], "fixtures/bad/syntax.proto:6:3: name 'Missing' is not defined");
     assert!(found[2].starts_with("fixtures/bad/methods.proto:6:7: "));
     assert!(found[4].starts_with("Builder::core_path(\"rpc\"): "));
@@ -146,4 +146,83 @@ fn the_debug_text_is_for_people_as_unwrap_prints_it() {
         .unwrap_err();
     assert_eq!(format!("{error:?}"), format!("\n{error}\n"));
     assert_eq!(error.to_string().lines().count(), 2);
+}
+
+#[test]
+fn names_inside_messages_and_enums_that_collide_are_named_with_both_places() {
+    let file = "fixtures/bad/inside.proto";
+    let clash = |place: &str, what: &str, rust: &str, first: &str, first_place: &str| {
+        format!(
+            "{file}:{place}: {what}: it is `{rust}` in Rust, and so is {first} ({file}:{first_place}); rename one of them"
+        )
+    };
+    let message = "message bad.inside.Outer.FooBar";
+    let oneof = "oneof bad.inside.Outer.kind";
+    assert_eq!(
+        problems(Builder::new(), &[file]),
+        [
+            clash("8:11", "message bad.inside.Outer.foo_bar", "FooBar", message, "6:11"),
+            clash("7:8", "enum bad.inside.Outer.Foo_Bar", "FooBar", message, "6:11"),
+            clash(
+                "12:18",
+                "field bad.inside.Outer.third",
+                "third",
+                "field bad.inside.Outer.Third",
+                "11:18"
+            ),
+            clash("10:9", "oneof bad.inside.Outer.Kind", "kind", oneof, "9:9"),
+            clash("10:9", "oneof bad.inside.Outer.Kind", "Kind", oneof, "9:9"),
+            clash(
+                "10:61",
+                "field bad.inside.Outer.First_one",
+                "FirstOne",
+                "field bad.inside.Outer.FIRST_ONE",
+                "10:40"
+            ),
+            clash(
+                "19:3",
+                "value bad.inside.Color.RED",
+                "Red",
+                "value bad.inside.Color.COLOR_RED",
+                "18:3"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn every_name_that_is_missing_in_a_file_is_told_at_once() {
+    let file = "fixtures/bad/many.proto";
+    assert_eq!(
+        problems(Builder::new(), &[file]),
+        [("6:3", "Missing"), ("8:3", "Absent"), ("12:11", "Nope"), ("13:29", "Gone")]
+            .map(|(place, name)| format!("{file}:{place}: name '{name}' is not defined"))
+    );
+}
+
+#[test]
+fn what_is_not_supported_or_not_there_says_what_to_write() {
+    let includes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto");
+    for (file, place, advice) in [
+        (
+            "edition",
+            "1:1",
+            "editions are not supported yet: write `syntax = \"proto3\";`".to_owned(),
+        ),
+        ("nosyntax", "4:3", "a file without a `syntax` line is proto2".to_owned()),
+        (
+            "imports",
+            "5:1",
+            format!(
+                "import 'fixtures/bad/nowhere.proto' not found below {}; give its folder to `compile`",
+                includes.display()
+            ),
+        ),
+    ] {
+        let file = format!("fixtures/bad/{file}.proto");
+        let found = problems(Builder::new(), &[&file]);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].starts_with(&format!("{file}:{place}: ")), "{}", found[0]);
+        assert!(found[0].contains(&advice), "{}", found[0]);
+    }
 }
