@@ -1,0 +1,100 @@
+//! Calls between a client's core and a server's, both turned by this thread over a link in memory.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rpc_core::bytes::Bytes;
+use rpc_core::{Channel, LocalRuntime, Runtime, Server};
+
+use crate::echo::{Blob, EchoClient, EchoServer, Echoing};
+use crate::failure::Failure;
+
+/// Bytes of a request and of its answer.
+const BLOB_BYTES: usize = 64;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Calls to make.
+    #[arg(long)]
+    calls: u64,
+    /// Calls in flight at once.
+    #[arg(long, default_value_t = 1)]
+    outstanding: u64,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let local = || Runtime::builder().budget_bytes(64 << 20).on_this_thread();
+    let (mut server, mut client) = (local()?, local()?);
+    let serving = Server::builder().runtime(server.runtime()).add_service(EchoServer::new(Echoing));
+    let bound = server.block_on(serving.bind("soft://127.0.0.1:0"))?;
+    let address = format!("soft://{}", bound.local_addr());
+    let runtime = client.runtime().clone();
+    let (calls, outstanding) = (options.calls, options.outstanding.max(1));
+    let connecting = async move {
+        let channel = Channel::builder(&address).runtime(&runtime).connect().await?;
+        Ok(EchoClient::new(channel))
+    };
+    // While the control thread connects, turns pass that depend on the time; they are not counted.
+    let echo_client = turn_until(&mut client, &mut server, connecting)?;
+    counted_calls(
+        &mut client,
+        &mut server,
+        async move { echo(&echo_client, calls, outstanding).await },
+    )
+}
+
+/// What callgrind collects, by this name.
+#[inline(never)]
+fn counted_calls(
+    client: &mut LocalRuntime,
+    server: &mut LocalRuntime,
+    calls: impl Future<Output = Result<(), Failure>> + 'static,
+) -> Result<(), Failure> {
+    turn_until(client, server, calls)
+}
+
+/// Turns both cores until the client's task has ended.
+fn turn_until<T: 'static>(
+    client: &mut LocalRuntime,
+    server: &mut LocalRuntime,
+    task: impl Future<Output = Result<T, Failure>> + 'static,
+) -> Result<T, Failure> {
+    let result = Rc::new(Cell::new(None));
+    let ended = Rc::clone(&result);
+    let _task = client.spawn_local(async move { ended.set(Some(task.await)) });
+    loop {
+        step(client);
+        step(server);
+        if let Some(result) = result.take() {
+            return result;
+        }
+    }
+}
+
+fn step(core: &mut LocalRuntime) {
+    // What a turn did is not asked for: the other core turns next either way.
+    let _ = core.turn();
+}
+
+async fn echo(client: &EchoClient, calls: u64, outstanding: u64) -> Result<(), Failure> {
+    let data = Bytes::from_static(&[7; BLOB_BYTES]);
+    let one = || client.echo(Blob { data: data.clone() });
+    if outstanding == 1 {
+        for _ in 0..calls {
+            one().await?;
+        }
+        return Ok(());
+    }
+    let mut begun = outstanding.min(calls);
+    let mut running: FuturesUnordered<_> = (0..begun).map(|_| one()).collect();
+    while let Some(answer) = running.next().await {
+        answer?;
+        if begun < calls {
+            begun += 1;
+            running.push(one());
+        }
+    }
+    Ok(())
+}
