@@ -17,3 +17,4 @@ mod sizes;
 mod threads;
 mod transfers;
 mod windows;
+mod zero_copy;
