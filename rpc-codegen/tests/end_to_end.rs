@@ -5,8 +5,9 @@
 use std::sync::Mutex;
 
 use kv::{
-    DeleteRequest, DeleteResponse, GetRequest, GetResponse, Kv, KvClient, KvServer, PutRequest,
-    PutResponse, StatsRequest, StatsResponse,
+    BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
+    DeleteResponse, GetRequest, GetResponse, Kv, KvClient, KvServer, ListRequest, ListResponse,
+    PutRequest, PutResponse, StatsRequest, StatsResponse,
 };
 use rpc_core::bytes::Bytes;
 use rpc_core::{Code, Request, Response, Server, Status, block_on};
@@ -25,17 +26,36 @@ struct One {
 impl Kv for One {
     async fn get(&self, _: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let value = self.value.lock().expect("no holder panics").clone();
-        Ok(Response::new(GetResponse { found: value.is_some(), value: value.unwrap_or_default() }))
+        let (found, value) = (value.is_some(), value.unwrap_or_default());
+        Ok(Response::new(GetResponse { found, value, version: 1 }))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         let value = Bytes::copy_from_slice(&request.into_inner().value);
         let before = self.value.lock().expect("no holder panics").replace(value);
-        Ok(Response::new(PutResponse { replaced: before.is_some() }))
+        Ok(Response::new(PutResponse { replaced: before.is_some(), version: 1 }))
     }
 
     async fn delete(&self, _: Request<DeleteRequest>) -> Result<Response<DeleteResponse>, Status> {
         Err(Status::permission_denied("it stays"))
+    }
+
+    async fn batch_get(
+        &self,
+        _: Request<BatchGetRequest>,
+    ) -> Result<Response<BatchGetResponse>, Status> {
+        Ok(Response::default())
+    }
+
+    async fn batch_put(
+        &self,
+        _: Request<BatchPutRequest>,
+    ) -> Result<Response<BatchPutResponse>, Status> {
+        Ok(Response::default())
+    }
+
+    async fn list(&self, _: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        Ok(Response::default())
     }
 
     async fn stats(&self, _: Request<StatsRequest>) -> Result<Response<StatsResponse>, Status> {
@@ -49,7 +69,8 @@ fn stubs_call_each_other_through_every_layer() {
         let server = Server::builder().add_service(KvServer::new(One::default()));
         let kv = KvClient::new(server.in_process().await.unwrap());
 
-        let put = PutRequest { key: Bytes::from_static(b"k"), value: Bytes::from_static(b"v") };
+        let (key, value) = (Bytes::from_static(b"k"), Bytes::from_static(b"v"));
+        let put = PutRequest { key, value, expected_version: None };
         assert!(!kv.put(put.clone()).await.unwrap().into_inner().replaced);
         assert!(kv.put(Request::new(put)).await.unwrap().into_inner().replaced);
         let got = kv.get(GetRequest::default()).await.unwrap().into_inner();

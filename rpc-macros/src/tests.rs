@@ -319,8 +319,8 @@ fn the_expansion_of_the_key_value_service_is_as_committed() {
     let stubs = expanded.lines().count()
         - expanded.lines().position(|line| line.contains("Client")).unwrap();
     assert!(
-        stubs <= 140,
-        "the stubs of four methods are to fit two screens; they have {stubs} lines"
+        stubs <= 200,
+        "the stubs of seven methods are to fit three screens; they have {stubs} lines"
     );
 }
 

@@ -1,15 +1,19 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Try it:
   kv demo                                   a server, every file of this folder in and out, a report
-  kv serve soft://127.0.0.1:7471            a server; stop it with Ctrl-C
+  kv serve soft://127.0.0.1:7471            a server in memory; stop it with Ctrl-C
+  kv serve soft://127.0.0.1:7471 --data d   a server whose values outlive it, in the folder d
   kv put soft://127.0.0.1:7471 greeting hello
   kv get soft://127.0.0.1:7471 greeting
+  kv list soft://127.0.0.1:7471 --json
   kv stats soft://127.0.0.1:7471
+  kv get --help                             what a command does, with examples
 
 Addresses:
   soft://host:port   the software device: any machine, no RDMA hardware needed
@@ -18,17 +22,24 @@ Addresses:
 
 Exit codes:
   0  done
-  1  failed, no such key, or a byte came back wrong
+  1  failed, or a byte came back wrong
   2  the command line is not understood
-  3  kv demo: all that was stored came back right, but some files could not be read or kept changing";
+  3  there is no value under the key
+  4  the key has another version than was expected
+  5  demo, load, verify: what was done is right, but some files could not be read or kept changing";
 
 /// A key-value service over RDMA verbs, or over a software device where there is no RDMA hardware.
 ///
 /// Keys and values are any bytes; a value has 0 bytes to 64 MiB. They are held in memory and are gone
-/// when the server ends.
+/// when the server ends, unless it has a folder for them.
 #[derive(Debug, Parser)]
 #[command(name = "kv", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
+    /// Log more to standard error: -v what happens, -vv how, -vvv everything [default: warnings]
+    ///
+    /// RUST_LOG, if set, says it in more detail, such as `RUST_LOG=rpc_core=debug`.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -36,15 +47,71 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a server until SIGINT (Ctrl-C) or SIGTERM
+    ///
+    /// It prints `listening on ADDR` once it does. The first signal lets calls that run come to their
+    /// end; the second ends the process.
+    #[command(after_help = "\
+Examples:
+  kv serve soft://0.0.0.0:7471 --store 2GiB         in memory, 2 GiB of it at most
+  kv serve soft://127.0.0.1:7471 --data /var/lib/kv  in a file; what is acknowledged is on the disk")]
     Serve(ServeArgs),
     /// Write the value under a key to standard output
+    #[command(after_help = "\
+Examples:
+  kv get soft://127.0.0.1:7471 greeting > greeting
+  kv get soft://127.0.0.1:7471 photo --file photo.jpg
+  kv get soft://127.0.0.1:7471 greeting --json      {\"key\":\"greeting\",\"value\":\"hello\",\"version\":1}
+
+Ends with 3 if there is no value under the key.")]
     Get(GetArgs),
     /// Store a value under a key, replacing what was there
-    #[command(override_usage = "kv put <ADDR> <KEY> <VALUE|-|--file <F>>")]
+    #[command(
+        override_usage = "kv put [OPTIONS] <ADDR> <KEY> <VALUE|-|--file <F>>",
+        after_help = "\
+Examples:
+  kv put soft://127.0.0.1:7471 greeting hello
+  kv put soft://127.0.0.1:7471 photo --file photo.jpg
+  date | kv put soft://127.0.0.1:7471 now -
+  kv put soft://127.0.0.1:7471 greeting bonjour --expect 1   only if its version is still 1
+  kv put soft://127.0.0.1:7471 lock me --expect 0            only if it has no value
+
+Ends with 4, and has changed nothing, if the key has another version than expected."
+    )]
     Put(PutArgs),
     /// Remove a key and its value
+    #[command(after_help = "\
+Examples:
+  kv delete soft://127.0.0.1:7471 greeting
+  kv delete soft://127.0.0.1:7471 greeting --expect 2   only if its version is still 2
+
+Ends with 3 if there was no value, with 4 if the key has another version than expected.")]
     Delete(DeleteArgs),
-    /// Show what a server's cores, devices and memory have done so far
+    /// Print the values under several keys, as they were at one moment, one JSON object a line
+    #[command(after_help = "\
+Example:
+  kv mget soft://127.0.0.1:7471 a b c
+
+Ends with 3 if one of the keys has no value; the others are printed.")]
+    Mget(MgetArgs),
+    /// Store several values: all, or, if one is refused, none
+    #[command(after_help = "\
+Example:
+  kv mput soft://127.0.0.1:7471 a=1 b=2 c=3")]
+    Mput(MputArgs),
+    /// Print the keys that begin with a prefix, in order
+    #[command(after_help = "\
+Examples:
+  kv list soft://127.0.0.1:7471                 all keys, one a line
+  kv list soft://127.0.0.1:7471 user/ --json    with version and length, one JSON object a line
+  kv list soft://127.0.0.1:7471 --limit 10      the first ten
+
+Keys are printed as they are. A key that has a line end or is no text can be told apart by --json.")]
+    List(ListArgs),
+    /// Show what a server's cores, devices, memory and store have done so far
+    #[command(after_help = "\
+Examples:
+  kv stats soft://127.0.0.1:7471
+  kv stats soft://127.0.0.1:7471 --json | jq .store.commits")]
     Stats(StatsArgs),
     /// Start a server, load a folder into it, read it back and compare every byte
     ///
@@ -58,21 +125,55 @@ pub(crate) enum Command {
     ///
     /// The server is a process of its own, unless one is named. It stops when this one ends, however it
     /// ends.
+    #[command(after_help = "\
+Examples:
+  kv demo                                        what git tracks in this folder
+  kv demo ~/photos --calls 16
+  kv demo --server soft://10.0.0.1:7471          with a server that runs already")]
     Demo(DemoArgs),
+    /// Print a script that completes this program's command line in a shell
+    #[command(after_help = "\
+Examples:
+  kv completions bash > /etc/bash_completion.d/kv
+  kv completions zsh > ~/.zfunc/_kv
+  kv completions fish > ~/.config/fish/completions/kv.fish")]
+    Completions(CompletionsArgs),
     /// Make a folder of files whose sizes are the hard ones, the same for the same seed
     #[command(hide = true)]
     MakeTree(MakeTreeArgs),
+}
+
+/// Which server, and how long to wait for it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The server's address, such as soft://127.0.0.1:7471
+    pub(crate) addr: String,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+}
+
+/// How long to wait for a server.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Give up connecting, or a call, after so many seconds; at most 10 are spent on connecting
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Where to listen, such as soft://127.0.0.1:7471; with port 0 the system chooses
     pub(crate) addr: String,
-    #[command(flatten)]
-    pub(crate) runtime: RuntimeArgs,
-    /// Memory for keys and values, such as 2GiB [default: half of this machine's]
+    /// Keep keys and values in this folder, which is made if need be: a write is answered once it is on
+    /// the disk, and a server that is started again has all of them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Room for keys and values, such as 2GiB [default: half of this machine's memory; with --data, as
+    /// much as the disk has]
     #[arg(long, value_name = "BYTES", value_parser = byte_count)]
     pub(crate) store: Option<u64>,
+    #[command(flatten)]
+    pub(crate) runtime: RuntimeArgs,
     /// Stop when standard input closes: for a parent process that wants no server left behind
     #[arg(long, hide = true)]
     pub(crate) until_stdin_closes: bool,
@@ -94,20 +195,24 @@ pub(crate) struct RuntimeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// The server's address, such as soft://127.0.0.1:7471
-    pub(crate) addr: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// The key, any bytes
     pub(crate) key: OsString,
     /// Write the value to a file instead
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", conflicts_with = "json")]
     pub(crate) file: Option<PathBuf>,
+    /// Print a JSON object with key, value and version; what is no text is in hexadecimal digits, under
+    /// a name that ends in `_hex`
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["value", "file"]))]
 pub(crate) struct PutArgs {
-    /// The server's address, such as soft://127.0.0.1:7471
-    pub(crate) addr: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// The key, any bytes
     pub(crate) key: OsString,
     /// The value, any bytes; `-` reads it from standard input
@@ -115,23 +220,83 @@ pub(crate) struct PutArgs {
     /// Read the value from a file
     #[arg(long, value_name = "F")]
     pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) write: WriteArgs,
+}
+
+/// What writes have in common.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WriteArgs {
+    /// Only if the key has this version now; 0: only if it has no value
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) expect: Option<u64>,
+    /// Print a JSON object that tells what was there before, and the new version if there is one
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
-    /// The server's address, such as soft://127.0.0.1:7471
-    pub(crate) addr: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// The key, any bytes
     pub(crate) key: OsString,
+    #[command(flatten)]
+    pub(crate) write: WriteArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MgetArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// The keys, any bytes
+    #[arg(required = true, value_name = "KEY")]
+    pub(crate) keys: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MputArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Keys and values, any bytes; the key ends at the first `=`
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    pub(crate) pairs: Vec<OsString>,
+    /// Print a JSON object with the new version and how many keys had a value before
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// What the keys begin with, any bytes [default: all keys]
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: OsString,
+    /// How many keys to print at most [default: all]
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// How many keys to ask for at a time
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) page: u32,
+    /// Print a JSON object a line, with key, version and length of the value
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// The server's address, such as soft://127.0.0.1:7471
-    pub(crate) addr: String,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Print JSON, with the names of kv.proto
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    pub(crate) shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Args)]
@@ -146,6 +311,15 @@ pub(crate) struct DemoArgs {
     pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    #[command(flatten)]
+    pub(crate) window: WindowArgs,
+}
+
+/// How much is in flight at once.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct WindowArgs {
     /// Calls in flight at most
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) calls: u16,
@@ -187,6 +361,15 @@ fn byte_count(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| "that is more bytes than 64 bits count".into())
 }
 
+/// A time in seconds, which may have a fraction.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2.5")?;
+    if !(0.001..=86_400.0).contains(&seconds) {
+        return Err("from 0.001 to 86400 seconds".into());
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -207,6 +390,14 @@ mod tests {
         assert!(byte_count("MiB").unwrap_err().contains("digits"));
         assert!(byte_count("1TiB").unwrap_err().contains("GiB"));
         assert!(byte_count("99999999999GiB").unwrap_err().contains("64 bits"));
+    }
+
+    #[test]
+    fn timeouts_are_seconds_within_bounds() {
+        assert_eq!(seconds("2.5"), Ok(Duration::from_millis(2_500)));
+        for wrong in ["0", "-1", "nan", "inf", "1e9", "soon", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

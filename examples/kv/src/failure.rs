@@ -3,16 +3,24 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use rpc_core::{Execution, Status};
+use rpc_core::prost::Message;
+use rpc_core::{Code, Execution, Status};
+
+use crate::kv::ErrorDetail;
+use crate::kv::error_detail::Reason;
 
 /// How a command ended, as its exit code says it. 2 is the command line parser's, for wrong usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// 0: all was done.
     Done,
-    /// 1: it failed, there was no such key, or a byte read back was not the byte stored.
+    /// 1: it failed, or a byte read back was not the byte stored.
     Failed,
-    /// 3: what was done is right, but some files could not be read or kept changing.
+    /// 3: there is no value under the key.
+    NoSuchKey,
+    /// 4: the key has another version than was expected.
+    Mismatch,
+    /// 5: what was done is right, but some files could not be read or kept changing.
     Incomplete,
 }
 
@@ -21,7 +29,9 @@ impl From<Exit> for ExitCode {
         Self::from(match exit {
             Exit::Done => 0,
             Exit::Failed => 1,
-            Exit::Incomplete => 3,
+            Exit::NoSuchKey => 3,
+            Exit::Mismatch => 4,
+            Exit::Incomplete => 5,
         })
     }
 }
@@ -55,7 +65,11 @@ impl Failure {
             return Exit::Done.into();
         }
         eprint!("{self}");
-        Exit::Failed.into()
+        if self.status().is_some_and(is_mismatch) { Exit::Mismatch } else { Exit::Failed }.into()
+    }
+
+    fn status(&self) -> Option<&Status> {
+        self.source.as_deref().and_then(|source| source.downcast_ref())
     }
 
     fn is_closed_output(&self) -> bool {
@@ -71,7 +85,7 @@ impl fmt::Display for Failure {
         writeln!(f, "error: {}", self.what)?;
         let mut told = self.what.clone();
         let mut cause: Option<&dyn Error> = self.source.as_deref().map(|source| source as _);
-        if let Some(status) = cause.and_then(|cause| cause.downcast_ref::<Status>()) {
+        if let Some(status) = self.status() {
             // Its message is the sentence above; what is left to say is whether the call ran.
             writeln!(f, "  {:?}: {}", status.code(), execution(status))?;
             cause = status.source();
@@ -80,7 +94,7 @@ impl fmt::Display for Failure {
         // own source.
         for _ in 0..16 {
             let Some(error) = cause else { break };
-            let text = error.to_string();
+            let text = in_our_words(&error.to_string());
             if text != told {
                 writeln!(f, "  because: {text}")?;
                 told = text;
@@ -102,10 +116,30 @@ impl From<Status> for Failure {
 /// Whether the call behind a status ran, in words.
 fn execution(status: &Status) -> &'static str {
     match status.execution() {
-        Execution::NotExecuted => "it was not executed, so it is safe to repeat",
+        Execution::NotExecuted if repeating_helps(status) => {
+            "it was not executed, so it is safe to repeat"
+        }
+        Execution::NotExecuted => "it was not executed",
         Execution::MaybeExecuted => "nobody here can know whether it was executed",
         Execution::Executed => "it was executed, and this is the answer",
     }
+}
+
+/// Whether the same call may well succeed at another time.
+fn repeating_helps(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted => true,
+        // Memory that is in use comes back; a message over a limit stays over it. Across the network
+        // they have one code, and only what is of the first kind says "retry".
+        Code::ResourceExhausted => status.message().contains("retry"),
+        _ => false,
+    }
+}
+
+/// Whether a status says that a key had another version.
+fn is_mismatch(status: &Status) -> bool {
+    let detail = ErrorDetail::decode(&status.details()[..]).ok();
+    matches!(detail.and_then(|detail| detail.reason), Some(Reason::VersionMismatch(_)))
 }
 
 /// A status as a sentence: its message, or what its code means where it has none.
@@ -113,8 +147,13 @@ pub(crate) fn sentence(status: &Status) -> String {
     if status.message().is_empty() {
         status.code().description().to_owned()
     } else {
-        status.message().to_owned()
+        in_our_words(status.message())
     }
+}
+
+/// The framework's names of settings, as options of this program.
+fn in_our_words(text: &str) -> String {
+    text.replace("the runtime's budget_bytes", "--memory").replace("budget_bytes", "--memory")
 }
 
 /// Writes to standard output. A closed pipe is an error here, not a panic as with `println!`.
@@ -142,6 +181,27 @@ mod tests {
         let failure = Failure::from(Status::data_loss(""));
         let text = failure.to_string();
         assert!(text.starts_with("error: data is lost or damaged\n  DataLoss: "), "{text}");
+    }
+
+    #[test]
+    fn only_what_repeating_can_mend_is_called_safe_to_repeat() {
+        let helps = |status: Status| repeating_helps(&status);
+        assert!(helps(Status::unavailable("the server cannot be reached")));
+        assert!(helps(Status::resource_exhausted("1 byte is not free now: retry when calls end")));
+        assert!(!helps(Status::resource_exhausted(
+            "the message is 9 bytes long and 8 are allowed"
+        )));
+        assert!(!helps(Status::unimplemented("no such method")));
+        assert!(!helps(Status::invalid_argument("no address")));
+    }
+
+    #[test]
+    fn settings_have_the_names_of_this_programs_options() {
+        let status = Status::resource_exhausted(
+            "retry when calls in progress have ended, or raise the runtime's budget_bytes",
+        );
+        let text = Failure::from(status).to_string();
+        assert!(text.contains("or raise --memory") && !text.contains("budget_bytes"), "{text}");
     }
 
     #[test]

@@ -17,8 +17,41 @@ pub(crate) const COPY_SLICE: usize = 256 << 10;
 /// allocations. Counted, so that a flood of empty values meets the store's bound as well.
 pub(crate) const ENTRY_BYTES: u64 = 160;
 
-/// How long one call may take. 64 MiB need a tenth of a second; a minute means that something is wrong.
-pub(crate) const CALL_SECONDS: u64 = 60;
+/// Keys of a batch. Beyond it, several batches cost no more than one.
+pub(crate) const BATCH_KEYS_MAX: usize = 1024;
+
+/// Bytes of keys and values of a batch: as long as one value may be, so who has memory for the one has
+/// it for the other.
+pub(crate) const BATCH_BYTES_MAX: usize = VALUE_BYTES_MAX;
+
+/// Keys of a page that asks for no number.
+pub(crate) const PAGE_KEYS_DEFAULT: usize = 1000;
+
+/// Keys of a page: what a core can put into an answer in some milliseconds.
+pub(crate) const PAGE_KEYS_MAX: usize = 10_000;
+
+/// Bytes of keys after which a page ends: 128 of the longest.
+pub(crate) const PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Calls whose writes wait for the disk: more than all clients of a busy server have outstanding.
+pub(crate) const WRITES_WAITING_MAX: usize = 4096;
+
+/// Bytes that wait for the disk: two of the longest values. They keep payload memory, which messages on
+/// their way need too.
+pub(crate) const WAITING_BYTES_MAX: u64 = 128 << 20;
+
+/// Reads that wait for a thread.
+pub(crate) const READS_WAITING_MAX: usize = 4096;
+
+/// Calls whose writes share a commit. A disk that takes a millisecond for one takes a million writes a
+/// second with this, and none of them waits for many others to be copied.
+pub(crate) const COMMIT_WRITES_MAX: usize = 1024;
+
+/// Bytes in a commit after which no further write joins it.
+pub(crate) const COMMIT_BYTES_MAX: u64 = 32 << 20;
+
+/// What the file's pages may take in memory. The system's own cache holds the rest.
+pub(crate) const DISK_CACHE_BYTES: usize = 128 << 20;
 
 /// How often the demo repeats a call that was refused for want of memory. Each time another call has
 /// given memory back, and others may have taken it again.

@@ -1,40 +1,50 @@
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::time::Duration;
 
-use rpc_core::Channel;
 use rpc_core::bytes::Bytes;
+use rpc_core::{Channel, ChannelBuilder};
+use serde_json::{Value, json};
 
-use crate::cli::{DeleteArgs, GetArgs, PutArgs};
+use crate::cli::{
+    DeleteArgs, GetArgs, ListArgs, MgetArgs, MputArgs, PutArgs, ServerArgs, WaitArgs,
+};
 use crate::failure::{Exit, Failure, out};
 use crate::files::{self, ReadError};
-use crate::kv::{DeleteRequest, GetRequest, KvClient, PutRequest};
-use crate::limits::{CALL_SECONDS, CONNECT_SECONDS, VALUE_BYTES_MAX};
+use crate::kv::{
+    BatchGetRequest, BatchPutRequest, DeleteRequest, GetRequest, GetResponse, KvClient, ListEntry,
+    ListRequest, PutRequest,
+};
+use crate::limits::{BATCH_KEYS_MAX, CONNECT_SECONDS, VALUE_BYTES_MAX};
+use crate::text;
 
 /// Connects to a server, over the process's default runtime.
-pub(crate) async fn connect(addr: &str) -> Result<Channel, Failure> {
-    let channel = Channel::builder(addr)
-        .connect_timeout(Duration::from_secs(CONNECT_SECONDS))
-        .timeout(Duration::from_secs(CALL_SECONDS))
-        .connect()
-        .await?;
-    Ok(channel)
+pub(crate) async fn connect(server: &ServerArgs) -> Result<Channel, Failure> {
+    Ok(settings(&server.addr, server.wait).connect().await?)
+}
+
+/// How channels of this program are made.
+pub(crate) fn settings(addr: &str, wait: WaitArgs) -> ChannelBuilder {
+    let connect = wait.timeout.min(Duration::from_secs(CONNECT_SECONDS));
+    Channel::builder(addr).connect_timeout(connect).timeout(wait.timeout)
 }
 
 /// `kv get`
 pub(crate) fn get(args: &GetArgs) -> Result<Exit, Failure> {
-    let key = Bytes::copy_from_slice(args.key.as_bytes());
+    let key = bytes(&args.key);
     let found = rpc_core::block_on(async {
-        let client = KvClient::new(connect(&args.addr).await?);
-        Ok::<_, Failure>(client.get(GetRequest { key }).await?.into_inner())
+        let client = KvClient::new(connect(&args.server).await?);
+        let request = GetRequest { key: key.clone() };
+        Ok::<_, Failure>(client.get(request).await?.into_inner())
     })?;
     if !found.found {
-        eprintln!("error: there is no value under the key {}", args.key.display());
-        return Ok(Exit::Failed);
+        return Ok(no_value(&args.key));
     }
     match &args.file {
+        None if args.json => out(line(&found_json(&key, &found)).as_bytes())?,
         None => out(&found.value)?,
         Some(path) => std::fs::write(path, &found.value).map_err(|error| {
             Failure::because(format!("writing the value to {} failed", path.display()), error)
@@ -45,27 +55,138 @@ pub(crate) fn get(args: &GetArgs) -> Result<Exit, Failure> {
 
 /// `kv put`
 pub(crate) fn put(args: &PutArgs) -> Result<Exit, Failure> {
-    let key = Bytes::copy_from_slice(args.key.as_bytes());
-    rpc_core::block_on(async {
-        let channel = connect(&args.addr).await?;
-        let value = value(args, &channel)?;
-        KvClient::new(channel).put(PutRequest { key, value }).await?;
-        Ok(Exit::Done)
-    })
+    let answer = rpc_core::block_on(async {
+        let channel = connect(&args.server).await?;
+        let (key, value) = (bytes(&args.key), value(args, &channel)?);
+        let request = PutRequest { key, value, expected_version: args.write.expect };
+        Ok::<_, Failure>(KvClient::new(channel).put(request).await?.into_inner())
+    })?;
+    if args.write.json {
+        let json = json!({ "replaced": answer.replaced, "version": answer.version });
+        out(line(&json).as_bytes())?;
+    }
+    Ok(Exit::Done)
 }
 
 /// `kv delete`
 pub(crate) fn delete(args: &DeleteArgs) -> Result<Exit, Failure> {
-    let key = Bytes::copy_from_slice(args.key.as_bytes());
+    let request = DeleteRequest { key: bytes(&args.key), expected_version: args.write.expect };
     let deleted = rpc_core::block_on(async {
-        let client = KvClient::new(connect(&args.addr).await?);
-        Ok::<_, Failure>(client.delete(DeleteRequest { key }).await?.into_inner())
+        let client = KvClient::new(connect(&args.server).await?);
+        Ok::<_, Failure>(client.delete(request).await?.into_inner())
     })?;
-    if !deleted.existed {
-        eprintln!("error: there is no value under the key {}", args.key.display());
-        return Ok(Exit::Failed);
+    if args.write.json {
+        out(line(&json!({ "existed": deleted.existed })).as_bytes())?;
+    }
+    Ok(if deleted.existed { Exit::Done } else { no_value(&args.key) })
+}
+
+/// `kv mget`
+pub(crate) fn mget(args: &MgetArgs) -> Result<Exit, Failure> {
+    let mut keys: &[OsString] = &args.keys;
+    let mut exit = Exit::Done;
+    rpc_core::block_on(async {
+        let client = KvClient::new(connect(&args.server).await?);
+        while !keys.is_empty() {
+            let asked = &keys[..keys.len().min(BATCH_KEYS_MAX)];
+            let request = BatchGetRequest { keys: asked.iter().map(bytes).collect() };
+            let values = client.batch_get(request).await?.into_inner().values;
+            if values.is_empty() || values.len() > asked.len() {
+                return Err(Failure::new("the server answered with another number of values"));
+            }
+            for (key, found) in asked.iter().zip(&values) {
+                if found.found {
+                    out(line(&found_json(&bytes(key), found)).as_bytes())?;
+                } else {
+                    exit = no_value(key);
+                }
+            }
+            keys = &keys[values.len()..];
+        }
+        Ok(exit)
+    })
+}
+
+/// `kv mput`
+pub(crate) fn mput(args: &MputArgs) -> Result<Exit, Failure> {
+    let mut puts = Vec::with_capacity(args.pairs.len());
+    for pair in &args.pairs {
+        let (key, value) = split(pair.as_bytes()).ok_or_else(|| {
+            Failure::new(format!("{} has no `=` between key and value", pair.display()))
+        })?;
+        puts.push(PutRequest { key, value, expected_version: None });
+    }
+    let answer = rpc_core::block_on(async {
+        let client = KvClient::new(connect(&args.server).await?);
+        Ok::<_, Failure>(client.batch_put(BatchPutRequest { puts }).await?.into_inner())
+    })?;
+    if args.json {
+        let json = json!({ "replaced": answer.replaced, "version": answer.version });
+        out(line(&json).as_bytes())?;
     }
     Ok(Exit::Done)
+}
+
+/// `kv list`
+pub(crate) fn list(args: &ListArgs) -> Result<Exit, Failure> {
+    let mut left = args.limit.unwrap_or(u64::MAX);
+    let mut page_token = Bytes::new();
+    rpc_core::block_on(async {
+        let client = KvClient::new(connect(&args.server).await?);
+        while left > 0 {
+            let page_size = u32::try_from(left).unwrap_or(u32::MAX).min(args.page);
+            let request = ListRequest { prefix: bytes(&args.prefix), page_size, page_token };
+            let page = client.list(request).await?.into_inner();
+            left = left.saturating_sub(page.entries.len() as u64);
+            out(&listed(&page.entries, args.json))?;
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                break;
+            }
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn listed(entries: &[ListEntry], json: bool) -> Vec<u8> {
+    let mut text = Vec::new();
+    for entry in entries {
+        if json {
+            let mut object = json!({ "version": entry.version, "bytes": entry.value_bytes });
+            text::set_bytes(&mut object, "key", &entry.key);
+            text.extend_from_slice(line(&object).as_bytes());
+        } else {
+            text.extend_from_slice(&entry.key);
+            text.push(b'\n');
+        }
+    }
+    text
+}
+
+fn found_json(key: &[u8], found: &GetResponse) -> Value {
+    let mut object = json!({ "version": found.version });
+    text::set_bytes(&mut object, "key", key);
+    text::set_bytes(&mut object, "value", &found.value);
+    object
+}
+
+/// One JSON object as one line: no JSON text has a line end in it.
+fn line(object: &Value) -> String {
+    format!("{object}\n")
+}
+
+fn bytes(text: &OsString) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+fn split(pair: &[u8]) -> Option<(Bytes, Bytes)> {
+    let at = pair.iter().position(|byte| *byte == b'=')?;
+    Some((Bytes::copy_from_slice(&pair[..at]), Bytes::copy_from_slice(&pair[at + 1..])))
+}
+
+fn no_value(key: &OsStr) -> Exit {
+    eprintln!("error: there is no value under the key {}", key.display());
+    Exit::NoSuchKey
 }
 
 fn value(args: &PutArgs, channel: &Channel) -> Result<Bytes, Failure> {

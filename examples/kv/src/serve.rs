@@ -1,4 +1,5 @@
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -21,7 +22,11 @@ const STORE_BYTES_FALLBACK: u64 = 1 << 30;
 /// `kv serve`
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let runtime = runtime(&args.runtime)?;
-    let store = Store::new(args.store.unwrap_or_else(store_bytes_default));
+    let store = Arc::new(match &args.data {
+        // On a disk, the disk is the bound.
+        Some(folder) => Store::in_folder(folder, args.store.unwrap_or(u64::MAX))?,
+        None => Store::in_memory(args.store.unwrap_or_else(store_bytes_default))?,
+    });
     let stop = Stop::default();
     stop_on_signal(stop.clone())?;
     if args.until_stdin_closes {
@@ -30,7 +35,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     rpc_core::block_on(async {
         let bound = Server::builder()
             .runtime(&runtime)
-            .add_service(KvServer::new(Service::new(store, runtime.clone())))
+            .add_service(KvServer::new(Service::new(Arc::clone(&store), runtime.clone())))
             .bind(&args.addr)
             .await?;
         let scheme = args.addr.split_once("://").map_or("soft", |(scheme, _)| scheme);

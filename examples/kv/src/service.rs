@@ -1,53 +1,118 @@
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use rpc_core::bytes::Bytes;
+use rpc_core::prost::Message;
 use rpc_core::{Request, Response, Runtime, Status};
 
+use crate::kv::error_detail::Reason;
 use crate::kv::{
-    DeleteRequest, DeleteResponse, GetRequest, GetResponse, Kv, PutRequest, PutResponse,
-    StatsRequest, StatsResponse,
+    BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
+    DeleteResponse, ErrorDetail, GetRequest, GetResponse, Kv, ListEntry, ListRequest, ListResponse,
+    PutRequest, PutResponse, QueueFull, StatsRequest, StatsResponse, StoreFull, VersionMismatch,
 };
-use crate::limits::{COPY_SLICE, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::stats;
-use crate::store::{Full, Store};
+use crate::limits::{
+    BATCH_BYTES_MAX, BATCH_KEYS_MAX, KEY_BYTES_MAX, PAGE_BYTES_MAX, PAGE_KEYS_DEFAULT,
+    PAGE_KEYS_MAX, VALUE_BYTES_MAX, WAITING_BYTES_MAX, WRITES_WAITING_MAX,
+};
+use crate::store::{Change, Range, Refused, Store, Versioned, Write};
+use crate::{stats, token};
 
 /// The service over a store, with the runtime whose work `Stats` tells of.
 pub(crate) struct Service {
-    store: Store,
+    store: Arc<Store>,
     runtime: Runtime,
 }
 
 impl Service {
     /// Serves a store.
-    pub(crate) fn new(store: Store, runtime: Runtime) -> Self {
+    pub(crate) fn new(store: Arc<Store>, runtime: Runtime) -> Self {
         Self { store, runtime }
     }
 }
 
 impl Kv for Service {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let value = self.store.get(&request.get_ref().key);
-        let found = value.is_some();
-        Ok(Response::new(GetResponse { found, value: value.unwrap_or_default() }))
+        let found = self.store.get(request.into_inner().key).await.map_err(refusal)?;
+        Ok(Response::new(get_response(found)))
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
-        let PutRequest { key, value } = request.into_inner();
+        let PutRequest { key, value, expected_version: expected } = request.into_inner();
         check(&key, &value)?;
-        let room = self.store.room(key.len(), value.len()).map_err(refusal)?;
-        let key = rpc_core::detach(key);
-        let value = copy_out(value).await;
-        Ok(Response::new(PutResponse { replaced: room.put(key, value) }))
+        let write = Write { key, expected, change: Change::Put(value) };
+        let written = self.store.write(vec![write]).await.map_err(refusal)?;
+        let replaced = written.existed > 0;
+        Ok(Response::new(PutResponse { replaced, version: written.version }))
     }
 
     async fn delete(
         &self,
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
-        let existed = self.store.delete(&request.get_ref().key);
-        Ok(Response::new(DeleteResponse { existed }))
+        let DeleteRequest { key, expected_version: expected } = request.into_inner();
+        let write = Write { key, expected, change: Change::Delete };
+        let written = self.store.write(vec![write]).await.map_err(refusal)?;
+        Ok(Response::new(DeleteResponse { existed: written.existed > 0 }))
+    }
+
+    async fn batch_get(
+        &self,
+        request: Request<BatchGetRequest>,
+    ) -> Result<Response<BatchGetResponse>, Status> {
+        let keys = request.into_inner().keys;
+        check_count(keys.len())?;
+        let found = self.store.get_many(keys, BATCH_BYTES_MAX).await.map_err(refusal)?;
+        let values = found.into_iter().map(get_response).collect();
+        Ok(Response::new(BatchGetResponse { values }))
+    }
+
+    async fn batch_put(
+        &self,
+        request: Request<BatchPutRequest>,
+    ) -> Result<Response<BatchPutResponse>, Status> {
+        let puts = request.into_inner().puts;
+        check_batch(&puts)?;
+        if puts.is_empty() {
+            return Ok(Response::default());
+        }
+        let write = |put: PutRequest| Write {
+            key: put.key,
+            expected: put.expected_version,
+            change: Change::Put(put.value),
+        };
+        let writes = puts.into_iter().map(write).collect();
+        let written = self.store.write(writes).await.map_err(refusal)?;
+        let (replaced, version) = (written.existed, written.version);
+        Ok(Response::new(BatchPutResponse { replaced, version }))
+    }
+
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        let ListRequest { prefix, page_size, page_token } = request.into_inner();
+        let after = match &page_token[..] {
+            [] => None,
+            _ => Some(token::check(&prefix, &page_token).map_err(|wrong| {
+                Status::invalid_argument(format!(
+                    "the page token is not valid: {wrong}; begin again without one",
+                ))
+            })?),
+        };
+        let keys_max = match page_size as usize {
+            0 => PAGE_KEYS_DEFAULT,
+            asked => asked.min(PAGE_KEYS_MAX),
+        };
+        let range = Range { prefix: prefix.clone(), after, keys_max, bytes_max: PAGE_BYTES_MAX };
+        let page = self.store.list(range).await.map_err(refusal)?;
+        let next_page_token = match page.entries.last() {
+            Some(last) if page.more => token::make(&prefix, &last.key),
+            _ => Bytes::new(),
+        };
+        let entries = page.entries.into_iter().map(|listed| ListEntry {
+            key: listed.key,
+            version: listed.version,
+            value_bytes: listed.value_len,
+        });
+        Ok(Response::new(ListResponse { entries: entries.collect(), next_page_token }))
     }
 
     async fn stats(
@@ -56,6 +121,14 @@ impl Kv for Service {
     ) -> Result<Response<StatsResponse>, Status> {
         Ok(Response::new(stats::snapshot(&self.runtime, self.store.usage())))
     }
+}
+
+fn get_response(found: Option<Versioned>) -> GetResponse {
+    found.map_or_else(GetResponse::default, |Versioned { version, value }| GetResponse {
+        found: true,
+        value,
+        version,
+    })
 }
 
 fn check(key: &[u8], value: &[u8]) -> Result<(), Status> {
@@ -74,68 +147,76 @@ fn check(key: &[u8], value: &[u8]) -> Result<(), Status> {
     Ok(())
 }
 
-fn refusal(full: Full) -> Status {
-    Status::resource_exhausted(format!(
-        "the store is full: it may hold {} bytes; delete keys, or start the server with a larger --store",
-        full.bytes_max,
-    ))
+fn check_count(keys: usize) -> Result<(), Status> {
+    if keys > BATCH_KEYS_MAX {
+        return Err(Status::invalid_argument(format!(
+            "the batch has {keys} keys and a batch has at most {BATCH_KEYS_MAX}; make several batches",
+        )));
+    }
+    Ok(())
 }
 
-/// A copy of a value in heap memory, so that a stored value pins no payload memory.
-///
-/// `rpc_core::detach` copies in one go, which for 64 MiB would keep this core from its other calls for
-/// tens of milliseconds; so longer values are copied in slices, and between two slices the core turns.
-async fn copy_out(value: Bytes) -> Bytes {
-    if value.len() <= COPY_SLICE {
-        return rpc_core::detach(value);
-    }
-    let mut copy = Vec::with_capacity(value.len());
-    for slice in value.chunks(COPY_SLICE) {
-        copy.extend_from_slice(slice);
-        YieldOnce::default().await;
-    }
-    copy.into()
-}
-
-/// Pending once, and ready when it is polled again: lets whatever else is ready run.
-#[derive(Default)]
-struct YieldOnce(bool);
-
-impl Future for YieldOnce {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.0, true) {
-            return Poll::Ready(());
+fn check_batch(puts: &[PutRequest]) -> Result<(), Status> {
+    check_count(puts.len())?;
+    let mut keys = HashSet::with_capacity(puts.len());
+    let mut bytes = 0;
+    for (index, put) in puts.iter().enumerate() {
+        check(&put.key, &put.value)?;
+        bytes += put.key.len() + put.value.len();
+        if !keys.insert(&put.key) {
+            return Err(Status::invalid_argument(format!(
+                "put {index} of the batch (from 0) names a key that an earlier one names; name each once",
+            )));
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
     }
+    if bytes > BATCH_BYTES_MAX {
+        return Err(Status::invalid_argument(format!(
+            "the batch has {bytes} bytes and a batch has at most {BATCH_BYTES_MAX}; make several batches",
+        )));
+    }
+    Ok(())
+}
+
+/// A refusal for people, and in its details for programs.
+fn refusal(refused: Refused) -> Status {
+    let (status, reason) = match refused {
+        Refused::Mismatch { index, expected, current } => {
+            let now = match current {
+                0 => "it has no value now".to_owned(),
+                _ => format!("it has version {current} now"),
+            };
+            let which = if index == 0 { String::new() } else { format!(" of put {index}") };
+            let status = Status::aborted(format!(
+                "the key{which} was expected to have version {expected} and {now}; read it again and decide anew",
+            ));
+            let index = index as u32;
+            (status, Reason::VersionMismatch(VersionMismatch { index, expected, current }))
+        }
+        Refused::QueueFull => {
+            let (writes_max, bytes_max) = (WRITES_WAITING_MAX as u64, WAITING_BYTES_MAX);
+            let status = Status::resource_exhausted(format!(
+                "too much waits for the server's disk: {writes_max} calls or {bytes_max} bytes; retry when some are done",
+            ));
+            (status, Reason::QueueFull(QueueFull { writes_max, bytes_max }))
+        }
+        Refused::Full { bytes_max } => {
+            let status = Status::resource_exhausted(format!(
+                "the store is full: it may hold {bytes_max} bytes; delete keys, or start the server with a larger --store",
+            ));
+            (status, Reason::StoreFull(StoreFull { bytes_max }))
+        }
+        Refused::Disk(error) => {
+            return Status::unknown(format!(
+                "the server's disk failed: {error}; what is stored shows when the server has been started again",
+            ));
+        }
+    };
+    status.with_details(ErrorDetail { reason: Some(reason) }.encode_to_vec())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
-
     use super::*;
-
-    #[test]
-    fn a_long_value_is_copied_whole_and_in_slices() {
-        let value: Bytes =
-            (0..3 * COPY_SLICE + 1).map(|i| (i % 251) as u8).collect::<Vec<_>>().into();
-        let mut copying = Box::pin(copy_out(value.clone()));
-        let mut context = Context::from_waker(Waker::noop());
-        let mut pending = 0;
-        let copy = loop {
-            match copying.as_mut().poll(&mut context) {
-                Poll::Ready(copy) => break copy,
-                Poll::Pending => pending += 1,
-            }
-        };
-        assert_eq!(pending, 4);
-        assert_eq!(copy, value);
-        assert_ne!(copy.as_ptr(), value.as_ptr());
-    }
 
     #[test]
     fn keys_and_values_over_their_bounds_are_refused_in_words() {
@@ -144,5 +225,31 @@ mod tests {
         let value = vec![0; VALUE_BYTES_MAX + 1];
         assert!(check(b"", &value).unwrap_err().message().contains("in parts"));
         assert!(check(&key[1..], &value[1..]).is_ok());
+    }
+
+    #[test]
+    fn batches_over_their_bounds_or_with_a_key_twice_are_refused_in_words() {
+        let put = |key: &[u8], len: usize| PutRequest {
+            key: Bytes::copy_from_slice(key),
+            value: vec![0; len].into(),
+            expected_version: None,
+        };
+        let twice = [put(b"a", 0), put(b"b", 0), put(b"a", 0)];
+        assert!(check_batch(&twice).unwrap_err().message().contains("put 2"));
+        assert!(check_batch(&twice[..2]).is_ok());
+        let long = [put(b"a", BATCH_BYTES_MAX - 1), put(b"b", 0)];
+        assert!(check_batch(&long).unwrap_err().message().contains("several"));
+        let many: Vec<_> = (0..=BATCH_KEYS_MAX as u32).map(|i| put(&i.to_le_bytes(), 0)).collect();
+        assert!(check_batch(&many).unwrap_err().message().contains("1025 keys"));
+    }
+
+    #[test]
+    fn refusals_fit_into_a_status_and_tell_programs_why() {
+        let refused = Refused::Mismatch { index: 1023, expected: u64::MAX, current: u64::MAX - 1 };
+        let status = refusal(refused);
+        assert!(status.message().len() < 1024, "{}", status.message());
+        let detail = ErrorDetail::decode(&status.details()[..]).unwrap();
+        let mismatch = VersionMismatch { index: 1023, expected: u64::MAX, current: u64::MAX - 1 };
+        assert_eq!(detail.reason, Some(Reason::VersionMismatch(mismatch)));
     }
 }

@@ -4,14 +4,17 @@ use serde_json::{Value, json};
 
 use crate::cli::StatsArgs;
 use crate::failure::{Exit, Failure, out};
-use crate::kv::{CoreStats, DeviceStats, KvClient, MemoryStats, StatsRequest, StatsResponse};
+use crate::kv::{
+    CoreStats, DeviceStats, KvClient, MemoryStats, StatsRequest, StatsResponse, StoreStats,
+};
 use crate::ops;
 use crate::store::Usage;
+use crate::text::{self, grouped};
 
 /// `kv stats`
 pub(crate) fn run(args: &StatsArgs) -> Result<Exit, Failure> {
     let stats = rpc_core::block_on(async {
-        let client = KvClient::new(ops::connect(&args.addr).await?);
+        let client = KvClient::new(ops::connect(&args.server).await?);
         Ok::<_, Failure>(client.stats(StatsRequest {}).await?.into_inner())
     })?;
     let text = if args.json { format!("{:#}\n", to_json(&stats)) } else { to_text(&stats) };
@@ -39,6 +42,13 @@ pub(crate) fn snapshot(runtime: &Runtime, usage: Usage) -> StatsResponse {
         keys: usage.keys,
         value_bytes: usage.value_bytes,
         devices: stats.devices.iter().map(device_stats).collect(),
+        store: Some(StoreStats {
+            id: usage.id,
+            persistent: usage.persistent,
+            writes: usage.writes,
+            commits: usage.commits,
+            writes_waiting: usage.writes_waiting,
+        }),
     }
 }
 
@@ -133,6 +143,7 @@ fn to_text(stats: &StatsResponse) -> String {
         text.push_str(&columns(&stats.devices, name, &DEVICE_ROWS));
     }
     let memory = stats.memory.unwrap_or_default();
+    let store = stats.store.clone().unwrap_or_default();
     for (name, bytes) in [
         ("payload memory: budget", memory.budget),
         ("pinned", memory.pinned),
@@ -143,6 +154,9 @@ fn to_text(stats: &StatsResponse) -> String {
         ("payloads copied instead", memory.delivered_as_copies),
         ("stored: keys", stats.keys),
         ("bytes of values", stats.value_bytes),
+        ("writes", store.writes),
+        ("commits to disk", store.commits),
+        ("writes waiting for one", store.writes_waiting),
     ] {
         text.push_str(&format!(" {name:>24}  {:>16}\n", grouped(bytes)));
     }
@@ -206,6 +220,7 @@ fn to_json(stats: &StatsResponse) -> Value {
         })
     };
     let memory = stats.memory.unwrap_or_default();
+    let store = stats.store.clone().unwrap_or_default();
     json!({
         "cores": stats.cores.iter().map(core).collect::<Vec<_>>(),
         "memory": {
@@ -220,20 +235,14 @@ fn to_json(stats: &StatsResponse) -> Value {
         "keys": stats.keys,
         "value_bytes": stats.value_bytes,
         "devices": stats.devices.iter().map(device).collect::<Vec<_>>(),
+        "store": {
+            "id": text::hex(&store.id),
+            "persistent": store.persistent,
+            "writes": store.writes,
+            "commits": store.commits,
+            "writes_waiting": store.writes_waiting,
+        },
     })
-}
-
-/// A number with a comma between groups of three digits.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -241,25 +250,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped_by_thousands() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(67_108_864), "67,108,864");
-    }
-
-    #[test]
     fn json_has_the_names_and_numbers_of_the_message() {
         let core = CoreStats { read_bytes: 7, leases: 1, ..CoreStats::default() };
         let memory = Some(MemoryStats { peak: 9, ..MemoryStats::default() });
         let devices = vec![DeviceStats { reads: 4, ..DeviceStats::default() }];
-        let stats = StatsResponse { cores: vec![core], memory, keys: 3, value_bytes: 5, devices };
+        let store = Some(StoreStats { id: vec![0xab].into(), ..StoreStats::default() });
+        let stats =
+            StatsResponse { cores: vec![core], memory, keys: 3, value_bytes: 5, devices, store };
         let json = to_json(&stats);
         assert_eq!(json["devices"][0]["reads"], 4);
         assert_eq!(json["cores"][0]["read_bytes"], 7);
         assert_eq!(json["cores"][0]["leases"], 1);
         assert_eq!(json["memory"]["peak"], 9);
         assert_eq!(json["keys"], 3);
+        assert_eq!(json["store"]["id"], "ab");
     }
 
     #[test]

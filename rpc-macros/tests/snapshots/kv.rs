@@ -1,4 +1,9 @@
 /// A store of values under keys. Keys and values are any bytes.
+///
+/// Every write has a version: a number that is greater than those of all earlier writes to the store.
+/// A version is never used twice, also not after the key was deleted. Version 0 means "no value".
+///
+/// A method that refuses says why in the status's details, as an ErrorDetail.
 pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
     /// The value under a key, if there is one.
     fn get(
@@ -10,7 +15,8 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
             ::rpc_core::Status,
         >,
     > + ::rpc_core::__private::v1::Send;
-    /// Stores a value, replacing what was there.
+    /// Stores a value, replacing what was there. The answer leaves once the write is as safe as the store
+    /// makes it: with `--data`, once it is on the disk.
     fn put(
         &self,
         request: ::rpc_core::Request<PutRequest>,
@@ -30,7 +36,37 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
             ::rpc_core::Status,
         >,
     > + ::rpc_core::__private::v1::Send;
-    /// What the server's cores, devices and memory have done so far.
+    /// The values under several keys, all as they were at one moment.
+    fn batch_get(
+        &self,
+        request: ::rpc_core::Request<BatchGetRequest>,
+    ) -> impl ::rpc_core::__private::v1::Future<
+        Output = ::core::result::Result<
+            ::rpc_core::Response<BatchGetResponse>,
+            ::rpc_core::Status,
+        >,
+    > + ::rpc_core::__private::v1::Send;
+    /// Stores several values: all of them, or, if one is refused, none.
+    fn batch_put(
+        &self,
+        request: ::rpc_core::Request<BatchPutRequest>,
+    ) -> impl ::rpc_core::__private::v1::Future<
+        Output = ::core::result::Result<
+            ::rpc_core::Response<BatchPutResponse>,
+            ::rpc_core::Status,
+        >,
+    > + ::rpc_core::__private::v1::Send;
+    /// Keys that begin with a prefix, in the order of their bytes, a page at a time.
+    fn list(
+        &self,
+        request: ::rpc_core::Request<ListRequest>,
+    ) -> impl ::rpc_core::__private::v1::Future<
+        Output = ::core::result::Result<
+            ::rpc_core::Response<ListResponse>,
+            ::rpc_core::Status,
+        >,
+    > + ::rpc_core::__private::v1::Send;
+    /// What the server's cores, devices, memory and store have done so far.
     fn stats(
         &self,
         request: ::rpc_core::Request<StatsRequest>,
@@ -44,6 +80,11 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Calls the service `kv.v1.Kv`.
 ///
 /// A store of values under keys. Keys and values are any bytes.
+///
+/// Every write has a version: a number that is greater than those of all earlier writes to the store.
+/// A version is never used twice, also not after the key was deleted. Version 0 means "no value".
+///
+/// A method that refuses says why in the status's details, as an ErrorDetail.
 #[allow(dead_code)]
 pub struct KvClient<C = ::rpc_core::__private::v1::Channel> {
     caller: C,
@@ -63,6 +104,12 @@ const _: () = {
             .with_idempotency(__rpc::Idempotency::Idempotent),
         __rpc::MethodDescriptor::new("kv.v1.Kv/Delete", __rpc::MethodKind::Unary)
             .with_idempotency(__rpc::Idempotency::Idempotent),
+        __rpc::MethodDescriptor::new("kv.v1.Kv/BatchGet", __rpc::MethodKind::Unary)
+            .with_idempotency(__rpc::Idempotency::NoSideEffects),
+        __rpc::MethodDescriptor::new("kv.v1.Kv/BatchPut", __rpc::MethodKind::Unary)
+            .with_idempotency(__rpc::Idempotency::Idempotent),
+        __rpc::MethodDescriptor::new("kv.v1.Kv/List", __rpc::MethodKind::Unary)
+            .with_idempotency(__rpc::Idempotency::NoSideEffects),
         __rpc::MethodDescriptor::new("kv.v1.Kv/Stats", __rpc::MethodKind::Unary)
             .with_idempotency(__rpc::Idempotency::NoSideEffects),
     ];
@@ -80,7 +127,8 @@ const _: () = {
         ) -> __rpc::Result<__rpc::Response<GetResponse>, __rpc::Status> {
             self.caller.unary(&METHODS[0], request.into_request()).await
         }
-        /// Stores a value, replacing what was there.
+        /// Stores a value, replacing what was there. The answer leaves once the write is as safe as the store
+        /// makes it: with `--data`, once it is on the disk.
         ///
         /// Calls `kv.v1.Kv/Put`.
         pub async fn put(
@@ -98,14 +146,41 @@ const _: () = {
         ) -> __rpc::Result<__rpc::Response<DeleteResponse>, __rpc::Status> {
             self.caller.unary(&METHODS[2], request.into_request()).await
         }
-        /// What the server's cores, devices and memory have done so far.
+        /// The values under several keys, all as they were at one moment.
+        ///
+        /// Calls `kv.v1.Kv/BatchGet`.
+        pub async fn batch_get(
+            &self,
+            request: impl __rpc::IntoRequest<BatchGetRequest>,
+        ) -> __rpc::Result<__rpc::Response<BatchGetResponse>, __rpc::Status> {
+            self.caller.unary(&METHODS[3], request.into_request()).await
+        }
+        /// Stores several values: all of them, or, if one is refused, none.
+        ///
+        /// Calls `kv.v1.Kv/BatchPut`.
+        pub async fn batch_put(
+            &self,
+            request: impl __rpc::IntoRequest<BatchPutRequest>,
+        ) -> __rpc::Result<__rpc::Response<BatchPutResponse>, __rpc::Status> {
+            self.caller.unary(&METHODS[4], request.into_request()).await
+        }
+        /// Keys that begin with a prefix, in the order of their bytes, a page at a time.
+        ///
+        /// Calls `kv.v1.Kv/List`.
+        pub async fn list(
+            &self,
+            request: impl __rpc::IntoRequest<ListRequest>,
+        ) -> __rpc::Result<__rpc::Response<ListResponse>, __rpc::Status> {
+            self.caller.unary(&METHODS[5], request.into_request()).await
+        }
+        /// What the server's cores, devices, memory and store have done so far.
         ///
         /// Calls `kv.v1.Kv/Stats`.
         pub async fn stats(
             &self,
             request: impl __rpc::IntoRequest<StatsRequest>,
         ) -> __rpc::Result<__rpc::Response<StatsResponse>, __rpc::Status> {
-            self.caller.unary(&METHODS[3], request.into_request()).await
+            self.caller.unary(&METHODS[6], request.into_request()).await
         }
     }
     impl<C: __rpc::Clone> __rpc::Clone for KvClient<C> {
@@ -168,6 +243,21 @@ const _: () = {
                     })
                 }
                 3 => {
+                    call.unary(move |request| async move {
+                        <T as Kv>::batch_get(&handler, request).await
+                    })
+                }
+                4 => {
+                    call.unary(move |request| async move {
+                        <T as Kv>::batch_put(&handler, request).await
+                    })
+                }
+                5 => {
+                    call.unary(move |request| async move {
+                        <T as Kv>::list(&handler, request).await
+                    })
+                }
+                6 => {
                     call.unary(move |request| async move {
                         <T as Kv>::stats(&handler, request).await
                     })

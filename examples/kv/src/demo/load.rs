@@ -149,7 +149,8 @@ impl Reader<'_> {
                 Ok(value) => {
                     entry.sums.push(session.sums.of(&value));
                     self.advance();
-                    let request = PutRequest { key: part.key(&entry.name), value };
+                    let request =
+                        PutRequest { key: part.key(&entry.name), value, expected_version: None };
                     return Step::Value(Value { entry: index, request, repeats: 0 });
                 }
                 Err(NoValue::Memory(status)) => return Step::NoMemory(status),

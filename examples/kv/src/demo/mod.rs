@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rpc_core::{Channel, Runtime};
 
-use crate::cli::DemoArgs;
+use crate::cli::{DemoArgs, WaitArgs};
 use crate::demo::entry::{Entry, Fate, Sums};
 use crate::demo::levels::{Both, Levels, Traffic};
 use crate::demo::meter::Meter;
@@ -29,9 +29,8 @@ use crate::demo::walk::Found;
 use crate::demo::window::Window;
 use crate::failure::{Exit, Failure, out};
 use crate::kv::{KvClient, StatsRequest, StatsResponse};
-use crate::limits::{CALL_SECONDS, CONNECT_SECONDS};
-use crate::stats;
 use crate::store::Usage;
+use crate::{ops, stats};
 
 /// How long memory, leases and credits may take to come back after the last call. Both ends need one
 /// exchange for it, which takes microseconds; what is not back after this does not come back.
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
     let exit = report.problems(&entries, &found);
     stopped?;
     if exit == Exit::Done {
-        let files = stats::grouped(entries.len() as u64);
+        let files = crate::text::grouped(entries.len() as u64);
         out(format!("{files} files came back, every byte the same\n").as_bytes())?;
     }
     Ok(exit)
@@ -91,13 +90,13 @@ async fn drive(
     entries: &mut [Entry],
     args: &DemoArgs,
 ) -> Result<Report, Failure> {
-    let channel = connect(runtime, addr).await?;
+    let channel = connect(runtime, addr, args.wait).await?;
     let session = Session {
         root: &found.root,
         runtime,
         client: KvClient::new(channel.clone()),
         channel,
-        window: Window::new(usize::from(args.calls), args.bytes),
+        window: Window::new(usize::from(args.window.calls), args.window.bytes),
         sums: Sums::default(),
     };
     let mut both = session.both().await?;
@@ -128,19 +127,13 @@ async fn drive(
     // A busy connection is lent receives, and has them until it ends. So it ends here, and what is
     // left is looked at over a new one.
     drop(session);
-    let client = KvClient::new(connect(runtime, addr).await?);
+    let client = KvClient::new(connect(runtime, addr, args.wait).await?);
     report.settle(&client, runtime).await?;
     Ok(report)
 }
 
-async fn connect(runtime: &Runtime, addr: &str) -> Result<Channel, Failure> {
-    let channel = Channel::builder(addr)
-        .runtime(runtime)
-        .connect_timeout(Duration::from_secs(CONNECT_SECONDS))
-        .timeout(Duration::from_secs(CALL_SECONDS))
-        .connect()
-        .await?;
-    Ok(channel)
+async fn connect(runtime: &Runtime, addr: &str, wait: WaitArgs) -> Result<Channel, Failure> {
+    Ok(ops::settings(addr, wait).runtime(runtime).connect().await?)
 }
 
 async fn server_stats(client: &KvClient) -> Result<StatsResponse, Failure> {

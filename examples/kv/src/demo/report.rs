@@ -8,7 +8,7 @@ use crate::demo::levels::{Levels, Traffic};
 use crate::demo::meter::Meter;
 use crate::demo::walk::Found;
 use crate::failure::Exit;
-use crate::stats::grouped;
+use crate::text::grouped;
 
 /// Problems told one by one; beyond these only their number.
 const PROBLEMS_TOLD: usize = 20;

@@ -16,6 +16,8 @@ pub struct GetResponse {
     pub found: bool,
     #[prost(bytes = "bytes", tag = "2")]
     pub value: ::rpc_core::prost::bytes::Bytes,
+    #[prost(uint64, tag = "3")]
+    pub version: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
@@ -26,6 +28,11 @@ pub struct PutRequest {
     pub key: ::rpc_core::prost::bytes::Bytes,
     #[prost(bytes = "bytes", tag = "2")]
     pub value: ::rpc_core::prost::bytes::Bytes,
+    /// If set, the write happens only if the key has this version now; 0: only if it has no value.
+    /// Otherwise it is ABORTED, with a VersionMismatch. A repeated call whose first execution was not
+    /// seen may find its own write: the current version tells.
+    #[prost(uint64, optional, tag = "3")]
+    pub expected_version: ::core::option::Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
@@ -35,6 +42,8 @@ pub struct PutResponse {
     /// True if the key had a value before.
     #[prost(bool, tag = "1")]
     pub replaced: bool,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
@@ -43,6 +52,9 @@ pub struct PutResponse {
 pub struct DeleteRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::rpc_core::prost::bytes::Bytes,
+    /// As in PutRequest.
+    #[prost(uint64, optional, tag = "2")]
+    pub expected_version: ::core::option::Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
@@ -51,6 +63,145 @@ pub struct DeleteRequest {
 pub struct DeleteResponse {
     #[prost(bool, tag = "1")]
     pub existed: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct BatchGetRequest {
+    /// At most 1,024.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub keys: ::rpc_core::prost::alloc::vec::Vec<::rpc_core::prost::bytes::Bytes>,
+}
+
+#[derive(Clone, PartialEq, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct BatchGetResponse {
+    /// One for each key asked for, in that order. There may be fewer, but never none, where all values
+    /// together are longer than a message may be: ask for the rest again.
+    #[prost(message, repeated, tag = "1")]
+    pub values: ::rpc_core::prost::alloc::vec::Vec<GetResponse>,
+}
+
+#[derive(Clone, PartialEq, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct BatchPutRequest {
+    /// At most 1,024, each key once, and 64 MiB of keys and values together.
+    #[prost(message, repeated, tag = "1")]
+    pub puts: ::rpc_core::prost::alloc::vec::Vec<PutRequest>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct BatchPutResponse {
+    /// How many keys had a value before.
+    #[prost(uint64, tag = "1")]
+    pub replaced: u64,
+    /// The version that all of them have now.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct ListRequest {
+    /// Empty: all keys.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub prefix: ::rpc_core::prost::bytes::Bytes,
+    /// How many keys a page has at most. 0 is the server's default; more than its maximum of 10,000 is
+    /// taken for that. A page may have fewer, as it is bounded in bytes too.
+    #[prost(uint32, tag = "2")]
+    pub page_size: u32,
+    /// Empty for the first page, then `next_page_token` of the page before, with the same prefix.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub page_token: ::rpc_core::prost::bytes::Bytes,
+}
+
+#[derive(Clone, PartialEq, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct ListResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub entries: ::rpc_core::prost::alloc::vec::Vec<ListEntry>,
+    /// Empty after the last page. Opaque; a page is as the store is when it is asked for, so keys that are
+    /// written meanwhile may be in it or not.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub next_page_token: ::rpc_core::prost::bytes::Bytes,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct ListEntry {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: ::rpc_core::prost::bytes::Bytes,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    #[prost(uint64, tag = "3")]
+    pub value_bytes: u64,
+}
+
+/// Why a call was refused, in the details of its status.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct ErrorDetail {
+    #[prost(oneof = "error_detail::Reason", tags = "1, 2, 3")]
+    pub reason: ::core::option::Option<error_detail::Reason>,
+}
+
+/// Nested message and enum types in `ErrorDetail`.
+pub mod error_detail {
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Oneof)]
+    #[prost(prost_path = "::rpc_core::prost")]
+    #[allow(missing_docs)]
+    pub enum Reason {
+        /// Code ABORTED.
+        #[prost(message, tag = "1")]
+        VersionMismatch(super::VersionMismatch),
+        /// Code RESOURCE_EXHAUSTED: too many writes wait for the disk. Nothing was written; repeat it later.
+        #[prost(message, tag = "2")]
+        QueueFull(super::QueueFull),
+        /// Code RESOURCE_EXHAUSTED: the store has no room for it. Nothing was written.
+        #[prost(message, tag = "3")]
+        StoreFull(super::StoreFull),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct VersionMismatch {
+    /// Which write of a batch, from 0.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    #[prost(uint64, tag = "2")]
+    pub expected: u64,
+    /// The version that the key has, 0 if it has no value.
+    #[prost(uint64, tag = "3")]
+    pub current: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct QueueFull {
+    #[prost(uint64, tag = "1")]
+    pub writes_max: u64,
+    #[prost(uint64, tag = "2")]
+    pub bytes_max: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct StoreFull {
+    #[prost(uint64, tag = "1")]
+    pub bytes_max: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
@@ -74,6 +225,31 @@ pub struct StatsResponse {
     /// cores.
     #[prost(message, repeated, tag = "5")]
     pub devices: ::rpc_core::prost::alloc::vec::Vec<DeviceStats>,
+    #[prost(message, optional, tag = "6")]
+    pub store: ::core::option::Option<StoreStats>,
+}
+
+/// The store behind the service.
+#[derive(Clone, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct StoreStats {
+    /// Made at random with the store: a store with another id is another store. One in memory is another
+    /// one with every start of its server.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub id: ::rpc_core::prost::bytes::Bytes,
+    /// Whether it outlives its server.
+    #[prost(bool, tag = "2")]
+    pub persistent: bool,
+    /// Writes acknowledged, and the commits that made them durable: each one wait for the disk. Both
+    /// since the server's start.
+    #[prost(uint64, tag = "3")]
+    pub writes: u64,
+    #[prost(uint64, tag = "4")]
+    pub commits: u64,
+    /// Writes that wait for their commit now.
+    #[prost(uint64, tag = "5")]
+    pub writes_waiting: u64,
 }
 
 /// A device of libibverbs: what this process posted and received on it, and its objects now.
@@ -194,6 +370,11 @@ pub struct MemoryStats {
 }
 
 /// A store of values under keys. Keys and values are any bytes.
+///
+/// Every write has a version: a number that is greater than those of all earlier writes to the store.
+/// A version is never used twice, also not after the key was deleted. Version 0 means "no value".
+///
+/// A method that refuses says why in the status's details, as an ErrorDetail.
 #[::rpc_core::service(name = "kv.v1.Kv")]
 pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
     /// The value under a key, if there is one.
@@ -203,7 +384,8 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
         request: ::rpc_core::Request<GetRequest>,
     ) -> ::core::result::Result<::rpc_core::Response<GetResponse>, ::rpc_core::Status>;
 
-    /// Stores a value, replacing what was there.
+    /// Stores a value, replacing what was there. The answer leaves once the write is as safe as the store
+    /// makes it: with `--data`, once it is on the disk.
     #[method(idempotency = Idempotent)]
     async fn put(
         &self,
@@ -220,7 +402,34 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
         ::rpc_core::Status,
     >;
 
-    /// What the server's cores, devices and memory have done so far.
+    /// The values under several keys, all as they were at one moment.
+    #[method(idempotency = NoSideEffects)]
+    async fn batch_get(
+        &self,
+        request: ::rpc_core::Request<BatchGetRequest>,
+    ) -> ::core::result::Result<
+        ::rpc_core::Response<BatchGetResponse>,
+        ::rpc_core::Status,
+    >;
+
+    /// Stores several values: all of them, or, if one is refused, none.
+    #[method(idempotency = Idempotent)]
+    async fn batch_put(
+        &self,
+        request: ::rpc_core::Request<BatchPutRequest>,
+    ) -> ::core::result::Result<
+        ::rpc_core::Response<BatchPutResponse>,
+        ::rpc_core::Status,
+    >;
+
+    /// Keys that begin with a prefix, in the order of their bytes, a page at a time.
+    #[method(idempotency = NoSideEffects)]
+    async fn list(
+        &self,
+        request: ::rpc_core::Request<ListRequest>,
+    ) -> ::core::result::Result<::rpc_core::Response<ListResponse>, ::rpc_core::Status>;
+
+    /// What the server's cores, devices, memory and store have done so far.
     #[method(idempotency = NoSideEffects)]
     async fn stats(
         &self,

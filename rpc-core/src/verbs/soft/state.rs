@@ -1,3 +1,4 @@
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
@@ -393,7 +394,10 @@ impl State {
         self.mem.retain(|other| *other != id);
         self.tcp.retain(|other| *other != id);
         match why {
-            Ended::Closed => tracing::debug!("a device link was closed by the peer"),
+            // A process that ends resets what it has not read.
+            Ended::Closed | Ended::Failed(ErrorKind::ConnectionReset) => {
+                tracing::debug!("a device link was closed by the peer");
+            }
             Ended::Failed(kind) => tracing::warn!("a device link failed: {kind}"),
             Ended::Garbage => {
                 tracing::warn!("a device link was closed: the peer sent what is no packet");

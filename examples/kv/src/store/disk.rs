@@ -1,0 +1,238 @@
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use redb::{Database, DatabaseError, ReadTransaction, ReadableTable, TableError};
+use rpc_core::bytes::Bytes;
+
+use super::format::{ENTRIES, Entry, FORMAT, META, PIECES, pieces};
+use super::queue::Queue;
+use super::readers::Readers;
+use super::writer::{Told, Totals, Writer, unreadable};
+use super::{Listed, Page, Range, Refused, Usage, Versioned, Write, Written, load, random_id};
+use crate::failure::Failure;
+use crate::limits::DISK_CACHE_BYTES;
+
+/// The file in the folder that `--data` names.
+const FILE: &str = "kv.redb";
+
+/// Values under keys, in a file.
+///
+/// Reads and writes are done by threads of its own, which may wait for the disk; a core never does. A
+/// write is answered once its commit is on the disk.
+pub(crate) struct Disk {
+    queue: Option<Queue>,
+    readers: Option<Readers>,
+    writer: Option<JoinHandle<()>>,
+    told: Arc<Told>,
+    id: Bytes,
+}
+
+impl Disk {
+    /// Opens the store of a folder, and makes both if need be.
+    pub(crate) fn open(folder: &Path, bytes_max: u64) -> Result<Self, Failure> {
+        let named = |error| {
+            Failure::because(format!("the data folder {} cannot be used", folder.display()), error)
+        };
+        make_folder(folder).map_err(named)?;
+        let path = folder.join(FILE);
+        let database = open_file(&path)?;
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(named)?;
+        let failed = |error| unusable(&path, error);
+        let (id, totals) = prepare(&database).map_err(failed)?;
+        let id = id.ok_or_else(|| {
+            Failure::new(format!(
+                "{} was written by another version of kv, whose format this one does not know",
+                path.display(),
+            ))
+        })?;
+        let database = Arc::new(database);
+        let told = Arc::new(Told::default());
+        let readers = Readers::start(&database)?;
+        let (queue, jobs) = Queue::new();
+        let writer = Writer::new(database, totals, bytes_max, Arc::clone(&told));
+        let writer = thread::Builder::new()
+            .name("kv-write".into())
+            .spawn(move || writer.run(&jobs))
+            .map_err(|error| Failure::because("no thread can be started", error))?;
+        tracing::info!(file = %path.display(), keys = totals.keys, "the store is open");
+        Ok(Self { queue: Some(queue), readers: Some(readers), writer: Some(writer), told, id })
+    }
+
+    /// As [`super::Store::get_many`].
+    pub(super) async fn get_many(
+        &self,
+        keys: Vec<Bytes>,
+        bytes_max: usize,
+    ) -> Result<Vec<Option<Versioned>>, Refused> {
+        self.readers()?.read(move |transaction| get_many(transaction, &keys, bytes_max)).await
+    }
+
+    /// As [`super::Store::write`].
+    pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Written, Refused> {
+        let Some(queue) = &self.queue else { return Err(closed()) };
+        queue.write(writes).await
+    }
+
+    /// As [`super::Store::list`]. A page is as the store is at one moment.
+    pub(super) async fn list(&self, range: Range) -> Result<Page, Refused> {
+        self.readers()?.read(move |transaction| list(transaction, &range)).await
+    }
+
+    /// What it holds now.
+    pub(super) fn usage(&self) -> Usage {
+        Usage {
+            keys: load(&self.told.keys),
+            value_bytes: load(&self.told.value_bytes),
+            id: self.id.clone(),
+            persistent: true,
+            writes: load(&self.told.writes),
+            commits: load(&self.told.commits),
+            writes_waiting: self.queue.as_ref().map_or(0, Queue::writes_waiting),
+        }
+    }
+
+    fn readers(&self) -> Result<&Readers, Refused> {
+        self.readers.as_ref().ok_or_else(closed)
+    }
+}
+
+impl Drop for Disk {
+    /// Waits for the threads: the last one to let the file go closes it in order, and then the next
+    /// start need not look through all of it.
+    fn drop(&mut self) {
+        drop(self.readers.take());
+        drop(self.queue.take());
+        if let Some(writer) = self.writer.take() {
+            _ = writer.join(); // one that panicked has said so
+        }
+    }
+}
+
+/// Makes the folder. What was made is on the disk before anything in it is called durable.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+fn open_file(path: &Path) -> Result<Database, Failure> {
+    let mut builder = Database::builder();
+    let shown = path.display().to_string();
+    builder.set_cache_size(DISK_CACHE_BYTES).set_repair_callback(move |repair| {
+        let percent = (repair.progress() * 100.0) as u32;
+        tracing::warn!(file = %shown, percent, "the last server was not stopped in order: the file is looked through");
+    });
+    builder.create(path).map_err(|error| match error {
+        DatabaseError::DatabaseAlreadyOpen => Failure::new(format!(
+            "{} is in use: another server has this --data folder; stop that one, or name another folder",
+            path.display(),
+        )),
+        error => unusable(path, error.into()),
+    })
+}
+
+fn unusable(path: &Path, error: redb::Error) -> Failure {
+    Failure::because(format!("the data file {} cannot be used", path.display()), error)
+}
+
+/// Makes the tables, and reads the store's id and totals. No id: the format is not ours.
+fn prepare(database: &Database) -> Result<(Option<Bytes>, Totals), redb::Error> {
+    let transaction = database.begin_write()?;
+    let found = {
+        let mut meta = transaction.open_table(META)?;
+        let format = meta.get("format")?.map(|format| format.value().to_vec());
+        let id = meta.get("id")?.map(|id| Bytes::copy_from_slice(id.value()));
+        match (format.as_deref(), id) {
+            (Some([FORMAT]), Some(id)) => (Some(id), Totals::load(&meta)?),
+            (None, None) => {
+                let id = random_id().map_err(|error| io::Error::other(error.to_string()))?;
+                meta.insert("format", &[FORMAT][..])?;
+                meta.insert("id", &id[..])?;
+                (Some(id), Totals::default())
+            }
+            _ => (None, Totals::default()),
+        }
+    };
+    transaction.open_table(ENTRIES)?;
+    transaction.open_table(PIECES)?;
+    transaction.commit()?;
+    Ok(found)
+}
+
+fn get_many(
+    transaction: &ReadTransaction,
+    keys: &[Bytes],
+    bytes_max: usize,
+) -> Result<Vec<Option<Versioned>>, redb::Error> {
+    let entries = transaction.open_table(ENTRIES)?;
+    let mut values = Vec::with_capacity(keys.len());
+    let mut bytes = 0;
+    for key in keys {
+        let Some(found) = entries.get(&key[..])? else {
+            values.push(None);
+            continue;
+        };
+        let entry = Entry::decode(found.value()).ok_or_else(unreadable)?;
+        bytes += entry.len();
+        if bytes > bytes_max as u64 && !values.is_empty() {
+            break;
+        }
+        values.push(Some(value_of(transaction, entry)?));
+    }
+    Ok(values)
+}
+
+fn value_of(transaction: &ReadTransaction, entry: Entry<'_>) -> Result<Versioned, redb::Error> {
+    let (version, slot, len) = match entry {
+        Entry::Inline { version, value } => {
+            return Ok(Versioned { version, value: Bytes::copy_from_slice(value) });
+        }
+        Entry::Apart { version, slot, len } => (version, slot, len),
+    };
+    let table = transaction.open_table(PIECES)?;
+    let mut value = Vec::with_capacity(usize::try_from(len).map_err(|_| unreadable())?);
+    for piece in 0..pieces(len) {
+        let bytes = table.get((version, slot, piece))?.ok_or_else(unreadable)?;
+        value.extend_from_slice(bytes.value());
+    }
+    if value.len() as u64 != len {
+        return Err(unreadable());
+    }
+    Ok(Versioned { version, value: value.into() })
+}
+
+fn list(transaction: &ReadTransaction, range: &Range) -> Result<Page, redb::Error> {
+    let mut page = Page::default();
+    let entries = match transaction.open_table(ENTRIES) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(page),
+        opened => opened?,
+    };
+    let bounds = (range.begin(), std::ops::Bound::Unbounded);
+    let mut bytes = 0;
+    for found in entries.range::<&[u8]>(bounds)? {
+        let (key, entry) = found?;
+        let key = key.value();
+        if !key.starts_with(&range.prefix) {
+            break;
+        }
+        if !range.has_room(&page, bytes) {
+            page.more = true;
+            break;
+        }
+        let entry = Entry::decode(entry.value()).ok_or_else(unreadable)?;
+        bytes += key.len();
+        let (version, value_len) = (entry.version(), entry.len());
+        page.entries.push(Listed { key: Bytes::copy_from_slice(key), version, value_len });
+    }
+    Ok(page)
+}
+
+fn closed() -> Refused {
+    Refused::Disk("the store is closed".into())
+}

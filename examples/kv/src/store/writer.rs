@@ -1,0 +1,267 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::{Database, ReadableTable, Table, WriteTransaction};
+use rpc_core::bytes::Bytes;
+
+use super::format::{ENTRIES, Entry, INLINE_BYTES_MAX, META, PIECES, cut, pieces};
+use super::queue::{Job, Jobs};
+use super::{Change, Refused, Write, Written, cost};
+use crate::limits::{COMMIT_BYTES_MAX, COMMIT_WRITES_MAX};
+
+/// The thread that writes: all that has come while it waited for the disk goes into its next commit,
+/// so the disk's pace bounds how long a write takes, and not how many there are.
+pub(super) struct Writer {
+    database: Arc<Database>,
+    totals: Totals,
+    bytes_max: u64,
+    told: Arc<Told>,
+}
+
+/// What lies in `meta` beside the format, under these names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    /// The last version given.
+    pub(super) version: u64,
+    /// Keys.
+    pub(super) keys: u64,
+    /// The sum of all values' lengths.
+    pub(super) value_bytes: u64,
+    /// What counts against the store's bound.
+    pub(super) bytes: u64,
+}
+
+/// What others may know of the writer.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) keys: AtomicU64,
+    pub(super) value_bytes: AtomicU64,
+    pub(super) writes: AtomicU64,
+    pub(super) commits: AtomicU64,
+}
+
+/// The tables while a transaction writes them.
+struct Tables<'t> {
+    entries: Table<'t, &'static [u8], &'static [u8]>,
+    pieces: Table<'t, (u64, u32, u32), &'static [u8]>,
+}
+
+/// What came of one job, before the commit.
+type Outcome = Result<Written, Refused>;
+
+impl Writer {
+    /// A writer that goes on where the file ends.
+    pub(super) fn new(
+        database: Arc<Database>,
+        totals: Totals,
+        bytes_max: u64,
+        told: Arc<Told>,
+    ) -> Self {
+        let writer = Self { database, totals, bytes_max, told };
+        writer.tell();
+        writer
+    }
+
+    /// Commits what comes until nobody can send any more.
+    pub(super) fn run(mut self, jobs: &Jobs) {
+        while let Some(first) = jobs.next() {
+            let group = group(first, jobs);
+            let before = self.totals;
+            match self.commit(&group) {
+                Ok(outcomes) => {
+                    self.tell();
+                    for (job, outcome) in group.into_iter().zip(outcomes) {
+                        job.finish(outcome);
+                    }
+                }
+                Err(error) => {
+                    self.totals = before;
+                    tracing::error!(%error, writes = group.len(), "a commit failed");
+                    let refused = Refused::Disk(error.to_string());
+                    group.into_iter().for_each(|job| job.finish(Err(refused.clone())));
+                }
+            }
+        }
+    }
+
+    /// Does the writes of a group in one transaction. Nobody may hear of it before this returns.
+    fn commit(&mut self, group: &[Job]) -> Result<Vec<Outcome>, redb::Error> {
+        let before = self.totals;
+        let transaction = self.database.begin_write()?;
+        let mut outcomes = Vec::with_capacity(group.len());
+        {
+            let mut tables = Tables::open(&transaction)?;
+            for job in group {
+                outcomes.push(self.apply(&mut tables, &job.writes)?);
+            }
+        }
+        if self.totals == before {
+            transaction.abort()?; // nothing has changed: nothing to wait for
+            return Ok(outcomes);
+        }
+        self.totals.store(&transaction)?;
+        transaction.commit()?;
+        let writes = group.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
+        let writes: usize = writes.map(|(job, _)| job.writes.len()).sum();
+        self.told.writes.fetch_add(writes as u64, Ordering::Relaxed);
+        self.told.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(outcomes)
+    }
+
+    /// Does some writes, or refuses them before anything has changed.
+    fn apply(&mut self, tables: &mut Tables<'_>, writes: &[Write]) -> Result<Outcome, redb::Error> {
+        let mut bytes = self.totals.bytes;
+        for (index, write) in writes.iter().enumerate() {
+            let found = tables.find(&write.key)?;
+            let current = found.map_or(0, |found| found.version);
+            if let Some(expected) = write.expected
+                && expected != current
+            {
+                return Ok(Err(Refused::Mismatch { index, expected, current }));
+            }
+            if let Change::Put(value) = &write.change {
+                bytes = bytes.saturating_add(cost(write.key.len(), value.len() as u64));
+            }
+            bytes -= found.map_or(0, |found| cost(write.key.len(), found.len)).min(bytes);
+        }
+        if bytes > self.bytes_max && bytes > self.totals.bytes {
+            return Ok(Err(Refused::Full { bytes_max: self.bytes_max }));
+        }
+        let mut written = Written { version: self.totals.version + 1, existed: 0 };
+        let mut changed = false;
+        for (slot, write) in (0..).zip(writes) {
+            let removed = tables.remove(&write.key)?;
+            if let Some(removed) = removed {
+                self.totals.keys -= 1;
+                self.totals.value_bytes -= removed.len.min(self.totals.value_bytes);
+                written.existed += 1;
+            }
+            if let Change::Put(value) = &write.change {
+                tables.insert(&write.key, value, written.version, slot)?;
+                self.totals.keys += 1;
+                self.totals.value_bytes += value.len() as u64;
+            }
+            changed |= removed.is_some() || matches!(write.change, Change::Put(_));
+        }
+        self.totals.bytes = bytes;
+        self.totals.version += u64::from(changed);
+        Ok(Ok(written))
+    }
+
+    fn tell(&self) {
+        self.told.keys.store(self.totals.keys, Ordering::Relaxed);
+        self.told.value_bytes.store(self.totals.value_bytes, Ordering::Relaxed);
+    }
+}
+
+/// The first job, and those that wait behind it, as far as one commit may take them.
+fn group(first: Job, jobs: &Jobs) -> Vec<Job> {
+    let mut bytes = first.len();
+    let mut group = vec![first];
+    while group.len() < COMMIT_WRITES_MAX && bytes < COMMIT_BYTES_MAX {
+        let Some(job) = jobs.waiting() else { break };
+        bytes = bytes.saturating_add(job.len());
+        group.push(job);
+    }
+    group
+}
+
+/// What was found under a key, without the value.
+#[derive(Clone, Copy)]
+struct Found {
+    version: u64,
+    len: u64,
+    /// Where its pieces are, if it has some.
+    slot: Option<u32>,
+}
+
+impl Found {
+    fn of(bytes: &[u8]) -> Result<Self, redb::Error> {
+        let entry = Entry::decode(bytes).ok_or_else(unreadable)?;
+        let slot = match entry {
+            Entry::Apart { slot, .. } => Some(slot),
+            Entry::Inline { .. } => None,
+        };
+        Ok(Self { version: entry.version(), len: entry.len(), slot })
+    }
+}
+
+impl<'t> Tables<'t> {
+    fn open(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
+        let entries = transaction.open_table(ENTRIES)?;
+        Ok(Self { entries, pieces: transaction.open_table(PIECES)? })
+    }
+
+    fn find(&self, key: &[u8]) -> Result<Option<Found>, redb::Error> {
+        self.entries.get(key)?.map(|entry| Found::of(entry.value())).transpose()
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<Option<Found>, redb::Error> {
+        let removed = self.entries.remove(key)?;
+        let removed = removed.map(|entry| Found::of(entry.value())).transpose()?;
+        if let Some(Found { version, len, slot: Some(slot) }) = removed {
+            for piece in 0..pieces(len) {
+                self.pieces.remove((version, slot, piece))?;
+            }
+        }
+        Ok(removed)
+    }
+
+    fn insert(
+        &mut self,
+        key: &[u8],
+        value: &Bytes,
+        version: u64,
+        slot: u32,
+    ) -> Result<(), redb::Error> {
+        if value.len() <= INLINE_BYTES_MAX {
+            let entry = Entry::Inline { version, value }.encode();
+            self.entries.insert(key, &entry[..])?;
+            return Ok(());
+        }
+        for (piece, bytes) in cut(value) {
+            // Straight from the memory that it came in to the page: its one copy.
+            let mut page = self.pieces.insert_reserve((version, slot, piece), bytes.len())?;
+            page.as_mut().copy_from_slice(bytes);
+        }
+        let entry = Entry::Apart { version, slot, len: value.len() as u64 }.encode();
+        self.entries.insert(key, &entry[..])?;
+        Ok(())
+    }
+}
+
+impl Totals {
+    /// Reads them from `meta`; a name that is not there yet is 0.
+    pub(super) fn load(
+        meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    ) -> Result<Self, redb::Error> {
+        let number = |name: &str| -> Result<u64, redb::Error> {
+            let Some(bytes) = meta.get(name)? else { return Ok(0) };
+            Ok(u64::from_le_bytes(bytes.value().try_into().map_err(|_| unreadable())?))
+        };
+        Ok(Self {
+            version: number("version")?,
+            keys: number("keys")?,
+            value_bytes: number("value_bytes")?,
+            bytes: number("bytes")?,
+        })
+    }
+
+    fn store(&self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
+        let mut meta = transaction.open_table(META)?;
+        for (name, number) in [
+            ("version", self.version),
+            ("keys", self.keys),
+            ("value_bytes", self.value_bytes),
+            ("bytes", self.bytes),
+        ] {
+            meta.insert(name, &number.to_le_bytes()[..])?;
+        }
+        Ok(())
+    }
+}
+
+/// Something in the file that this program does not write.
+pub(super) fn unreadable() -> redb::Error {
+    redb::Error::Corrupted("an entry is not one that this version of kv writes".into())
+}

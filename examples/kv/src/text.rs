@@ -1,0 +1,74 @@
+//! Numbers and bytes for people and for scripts.
+
+use serde_json::Value;
+
+/// A number with a comma between groups of three digits.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
+#[cfg(test)]
+/// The bytes of hexadecimal digits.
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    };
+    pairs.map(byte).collect()
+}
+
+/// Puts bytes into a JSON object: as a string under `name` if they are UTF-8, otherwise as hexadecimal
+/// digits under `name_hex`.
+pub(crate) fn set_bytes(object: &mut Value, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object[name] = text.into(),
+        Err(_) => object[format!("{name}_hex")] = hex(bytes).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_000), "1,000");
+        assert_eq!(grouped(67_108_864), "67,108,864");
+    }
+
+    #[test]
+    fn bytes_are_digits_and_digits_are_bytes() {
+        assert_eq!(hex(b"\x00\xff\x1a"), "00ff1a");
+        assert_eq!(unhex("00ff1a").as_deref(), Some(&b"\x00\xff\x1a"[..]));
+        assert_eq!(unhex(""), Some(Vec::new()));
+        assert_eq!(unhex("abc"), None);
+        assert_eq!(unhex("zz"), None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_told_apart_in_json() {
+        let mut object = serde_json::json!({});
+        set_bytes(&mut object, "key", b"text");
+        set_bytes(&mut object, "value", b"\xff");
+        assert_eq!(object, serde_json::json!({"key": "text", "value_hex": "ff"}));
+    }
+}

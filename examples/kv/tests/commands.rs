@@ -1,0 +1,172 @@
+//! The commands beyond get and put, as scripts use them.
+
+// Helpers of tests are outside `#[test]` functions, where clippy does not know them for tests.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::net::TcpListener;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use common::{Server, assert_ended, kv, stderr};
+use serde_json::{Value, json};
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The JSON objects of an output, one a line.
+fn lines(output: &Output) -> Vec<Value> {
+    stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn put(server: &Server, args: &[&[u8]]) -> u64 {
+    let output = server.run("put", &[args, &[b"--json"]].concat());
+    assert_ended(&output, 0);
+    lines(&output)[0]["version"].as_u64().unwrap()
+}
+
+#[test]
+fn a_write_with_another_version_than_expected_ends_with_4() {
+    let server = Server::start(&[]);
+    let version = put(&server, &[b"k", b"one", b"--expect", b"0"]);
+    let refused = server.run("put", &[b"k", b"two", b"--expect", b"0"]);
+    assert_ended(&refused, 4);
+    let told = stderr(&refused);
+    assert!(told.contains(&format!("it has version {version} now")), "{told}");
+    assert_ended(&server.run("delete", &[b"k", b"--expect", b"99"]), 4);
+    assert_eq!(server.run("get", &[b"k"]).stdout, b"one");
+    let text = version.to_string();
+    assert!(put(&server, &[b"k", b"two", b"--expect", text.as_bytes()]) > version);
+    assert_eq!(server.run("get", &[b"k"]).stdout, b"two");
+}
+
+#[test]
+fn several_values_are_stored_and_read_at_once() {
+    let server = Server::start(&[]);
+    let stored = server.run("mput", &[b"a=1", b"b==", b"c=\xff", b"--json"]);
+    assert_ended(&stored, 0);
+    assert_eq!(lines(&stored), [json!({"replaced": 0, "version": 1})]);
+    let read = server.run("mget", &[b"c", b"nothing", b"b"]);
+    assert_ended(&read, 3);
+    let expected = [
+        json!({"key": "c", "value_hex": "ff", "version": 1}),
+        json!({"key": "b", "value": "=", "version": 1}),
+    ];
+    assert_eq!(lines(&read), expected);
+    assert!(stderr(&read).contains("nothing"));
+    let twice = server.run("mput", &[b"a=1", b"a=2"]);
+    assert_ended(&twice, 1);
+    assert!(stderr(&twice).contains("name each once"), "{}", stderr(&twice));
+}
+
+#[test]
+fn keys_are_listed_in_order_by_prefix_whatever_the_page() {
+    let server = Server::start(&[]);
+    let pairs: Vec<String> = (0..25).map(|i| format!("user/{i:02}=x")).collect();
+    let pairs: Vec<&[u8]> = pairs.iter().map(|pair| pair.as_bytes()).collect();
+    assert_ended(&server.run("mput", &pairs), 0);
+    put(&server, &[b"other", b""]);
+    for page in [&b"1"[..], b"7", b"25", b"1000"] {
+        let output = server.run("list", &[b"user/", b"--page", page]);
+        assert_ended(&output, 0);
+        let keys: Vec<String> = stdout(&output).lines().map(str::to_owned).collect();
+        let expected: Vec<String> = (0..25).map(|i| format!("user/{i:02}")).collect();
+        assert_eq!(keys, expected);
+    }
+    let some = server.run("list", &[b"--limit", b"3", b"--json"]);
+    let expected = json!({"key": "other", "version": 2, "bytes": 0});
+    assert_eq!(lines(&some).len(), 3);
+    assert_eq!(lines(&some)[0], expected);
+}
+
+#[test]
+fn a_server_started_again_on_its_data_has_what_was_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("new/data");
+    let args = ["--data", data.to_str().unwrap()];
+    let server = Server::start(&args);
+    let version = put(&server, &[b"k", b"one"]);
+    let id = server.stats()["store"]["id"].clone();
+    assert_eq!(server.stats()["store"]["persistent"], true);
+    assert!(server.stop().success());
+    let server = Server::start(&args);
+    assert_eq!(server.stats()["store"]["id"], id);
+    assert_eq!(server.run("get", &[b"k"]).stdout, b"one");
+    assert!(put(&server, &[b"k", b"two"]) > version);
+    let second = kv(&["serve", "soft://127.0.0.1:0"]).args(args).output().unwrap();
+    assert_ended(&second, 1);
+    assert!(stderr(&second).contains("is in use"), "{}", stderr(&second));
+}
+
+#[test]
+fn a_server_that_was_stopped_in_order_does_not_look_through_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--data", folder.path().to_str().unwrap()];
+    let server = Server::start(&args);
+    put(&server, &[b"k", b"v"]);
+    assert!(server.stop().success());
+    let told = |kill: bool| {
+        let mut server = Server::start_logged(&args);
+        if kill {
+            server.child.kill().unwrap();
+        } else {
+            drop(server.child.stdin.take());
+        }
+        stderr(&server.child.wait_with_output().unwrap())
+    };
+    let first = told(true);
+    assert!(!first.contains("looked through"), "{first}");
+    let second = told(false);
+    assert!(second.contains("looked through"), "{second}");
+    let third = told(false);
+    assert!(!third.contains("looked through"), "{third}");
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up_after_the_timeout() {
+    // It takes connections and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = format!("soft://{}", listener.local_addr().unwrap());
+    for command in [&["get", &addr, "k"][..], &["stats", &addr], &["list", &addr]] {
+        let began = Instant::now();
+        let output = kv(command).args(["--timeout", "0.2"]).output().unwrap();
+        assert_ended(&output, 1);
+        assert!(began.elapsed() < Duration::from_secs(5), "{command:?}");
+    }
+}
+
+#[test]
+fn completions_name_the_commands_in_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = kv(&["completions", shell]).output().unwrap();
+        assert_ended(&output, 0);
+        assert!(stdout(&output).contains("mget"), "{shell}");
+    }
+    assert_ended(&kv(&["completions", "tcsh"]).output().unwrap(), 2);
+}
+
+#[test]
+fn every_command_helps_with_an_example() {
+    let help = stdout(&kv(&["--help"]).output().unwrap());
+    let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
+    let names = commands.lines().filter_map(|line| line.split_whitespace().next());
+    let mut count = 0;
+    for name in names.filter(|name| *name != "help") {
+        let output = kv(&[name, "--help"]).output().unwrap();
+        assert!(stdout(&output).contains(&format!("  kv {name}")), "{name}: {}", stdout(&output));
+        count += 1;
+    }
+    assert!(count >= 10, "{help}");
+}
+
+#[test]
+fn more_is_logged_when_it_is_asked_for() {
+    let server = Server::start(&[]);
+    let quiet = server.run("get", &[b"k"]);
+    assert_eq!(stderr(&quiet), "error: there is no value under the key k\n");
+    let mut command: Command = kv(&["-vvv", "get", &server.addr, "k"]);
+    let verbose = command.output().unwrap();
+    assert!(stderr(&verbose).lines().count() > 1, "{}", stderr(&verbose));
+}
