@@ -107,6 +107,24 @@ Examples:
 
 Keys are printed as they are. A key that has a line end or is no text can be told apart by --json.")]
     List(ListArgs),
+    /// Store every file of a folder under its relative path, many at a time
+    ///
+    /// Names, what is skipped and how long files are stored is as in `kv demo --help`.
+    #[command(after_help = "\
+Examples:
+  kv load soft://127.0.0.1:7471 ~/photos
+  kv load soft://127.0.0.1:7471 ~/photos --resume photos.journal   run it again to go on where it ended
+
+Ends with 5 if some files could not be read or kept changing; the others are stored.")]
+    Load(TransferArgs),
+    /// Compare every file of a folder, byte for byte, with what a server has under its relative path
+    #[command(after_help = "\
+Examples:
+  kv verify soft://127.0.0.1:7471 ~/photos
+  kv verify soft://127.0.0.1:7471 ~/photos --json
+
+Ends with 1 if a byte differs or a file is not stored.")]
+    Verify(TransferArgs),
     /// Show what a server's cores, devices, memory and store have done so far
     #[command(after_help = "\
 Examples:
@@ -280,6 +298,24 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) page: u32,
     /// Print a JSON object a line, with key, version and length of the value
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TransferArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// The folder [default: the files that git tracks in this one]
+    pub(crate) dir: Option<PathBuf>,
+    /// Keep a journal of the files that are through, and pass over those that it has: after an end of
+    /// any kind the same command goes on where it ended. It counts only for the same folder and the
+    /// same store, and not for files that have changed since
+    #[arg(long, value_name = "F")]
+    pub(crate) resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) window: WindowArgs,
+    /// Print a JSON object instead of a sentence
     #[arg(long)]
     pub(crate) json: bool,
 }

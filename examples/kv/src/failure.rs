@@ -136,10 +136,13 @@ fn repeating_helps(status: &Status) -> bool {
     }
 }
 
-/// Whether a status says that a key had another version.
+/// Why the service refused, if the status tells.
+pub(crate) fn reason(status: &Status) -> Option<Reason> {
+    ErrorDetail::decode(&status.details()[..]).ok()?.reason
+}
+
 fn is_mismatch(status: &Status) -> bool {
-    let detail = ErrorDetail::decode(&status.details()[..]).ok();
-    matches!(detail.and_then(|detail| detail.reason), Some(Reason::VersionMismatch(_)))
+    matches!(reason(status), Some(Reason::VersionMismatch(_)))
 }
 
 /// A status as a sentence: its message, or what its code means where it has none.

@@ -1,4 +1,5 @@
-use std::fs::File;
+use std::fmt;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -22,19 +23,39 @@ pub(crate) struct Stamp {
 impl Stamp {
     /// The stamp of an open file.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
-        let meta = file.metadata()?;
-        Ok(Self {
+        file.metadata().map(|meta| Self::from_meta(&meta))
+    }
+
+    /// The stamp of what lies at a path, which is not opened.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        path.symlink_metadata().map(|meta| Self::from_meta(&meta))
+    }
+
+    fn from_meta(meta: &Metadata) -> Self {
+        Self {
             device: meta.dev(),
             inode: meta.ino(),
             len: meta.len(),
             modified: (meta.mtime(), meta.mtime_nsec()),
             changed: (meta.ctime(), meta.ctime_nsec()),
-        })
+        }
     }
 
     /// The file's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
+    }
+}
+
+/// As the journal of a load keeps it.
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, inode, len, modified, changed } = self;
+        write!(
+            f,
+            "{device} {inode} {len} {} {} {} {}",
+            modified.0, modified.1, changed.0, changed.1
+        )
     }
 }
 

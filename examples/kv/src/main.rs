@@ -14,6 +14,7 @@ mod stop;
 mod store;
 mod text;
 mod token;
+mod transfer;
 mod tree;
 
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         Command::Mget(args) => ops::mget(&args),
         Command::Mput(args) => ops::mput(&args),
         Command::List(args) => ops::list(&args),
+        Command::Load(args) => transfer::command::load(&args),
+        Command::Verify(args) => transfer::command::verify(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => completions(&args),

@@ -1,35 +1,26 @@
 //! `kv demo`: a server in a process of its own, a folder into it and out of it, every byte compared.
 
-mod entry;
 mod levels;
-mod load;
-mod meter;
-mod parts;
 mod report;
 mod server;
-mod verify;
-mod walk;
-mod window;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rpc_core::{Channel, Runtime};
 
 use crate::cli::{DemoArgs, WaitArgs};
-use crate::demo::entry::{Entry, Fate, Sums};
 use crate::demo::levels::{Both, Levels, Traffic};
-use crate::demo::meter::Meter;
 use crate::demo::report::{Ends, Report};
 use crate::demo::server::ServerProcess;
-use crate::demo::walk::Found;
-use crate::demo::window::Window;
 use crate::failure::{Exit, Failure, out};
 use crate::kv::{KvClient, StatsRequest, StatsResponse};
 use crate::store::Usage;
+use crate::transfer::entry::{Entry, Fate, Sums};
+use crate::transfer::meter::Meter;
+use crate::transfer::walk::{self, Found};
+use crate::transfer::window::Window;
+use crate::transfer::{Session, load, verify};
 use crate::{ops, stats};
 
 /// How long memory, leases and credits may take to come back after the last call. Both ends need one
@@ -38,16 +29,6 @@ const SETTLE_SECONDS: u64 = 5;
 
 /// How often that is looked at.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(10);
-
-/// What loading and reading back have in common.
-pub(crate) struct Session<'a> {
-    pub(crate) root: &'a Path,
-    pub(crate) runtime: &'a Runtime,
-    pub(crate) channel: Channel,
-    pub(crate) client: KvClient,
-    pub(crate) window: Window,
-    pub(crate) sums: Sums,
-}
 
 /// `kv demo`
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
@@ -93,26 +74,25 @@ async fn drive(
     let channel = connect(runtime, addr, args.wait).await?;
     let session = Session {
         root: &found.root,
-        runtime,
         client: KvClient::new(channel.clone()),
         channel,
         window: Window::new(usize::from(args.window.calls), args.window.bytes),
         sums: Sums::default(),
     };
-    let mut both = session.both().await?;
+    let mut before = both(&session, runtime).await?;
     let mut report = Report {
         put: Meter::new()?,
         get: Meter::new()?,
         put_traffic: Traffic::default(),
         get_traffic: Traffic::default(),
         retried: 0,
-        server: Ends::begin(Levels::of(&both.server)),
-        client: Ends::begin(Levels::of(&both.client)),
+        server: Ends::begin(Levels::of(&before.server)),
+        client: Ends::begin(Levels::of(&before.client)),
         server_peak: 0,
     };
     let mut which: Vec<usize> = (0..entries.len()).collect();
     for round in 0..2 {
-        both = report.round(&session, entries, &which, both).await?;
+        before = report.round(&session, runtime, entries, &which, before).await?;
         which.retain(|index| entries[*index].fate == Fate::Changed);
         if round == 0 {
             report.retried = which.len();
@@ -140,20 +120,10 @@ async fn server_stats(client: &KvClient) -> Result<StatsResponse, Failure> {
     Ok(client.stats(StatsRequest {}).await?.into_inner())
 }
 
-impl Session<'_> {
-    async fn both(&self) -> Result<Both, Failure> {
-        let server = server_stats(&self.client).await?;
-        Ok(Both { server, client: stats::snapshot(self.runtime, Usage::default()) })
-    }
-
-    /// The bytes that loading these files will take, for the progress bar; it need not be exact.
-    fn bytes(&self, entries: &[Entry], which: &[usize]) -> u64 {
-        let len = |index: &usize| {
-            let path = self.root.join(OsStr::from_bytes(&entries[*index].name));
-            path.symlink_metadata().map_or(0, |meta| meta.len())
-        };
-        which.iter().map(len).fold(0, u64::saturating_add)
-    }
+/// The statistics of both ends now.
+async fn both(session: &Session<'_>, runtime: &Runtime) -> Result<Both, Failure> {
+    let server = server_stats(&session.client).await?;
+    Ok(Both { server, client: stats::snapshot(runtime, Usage::default()) })
 }
 
 impl Report {
@@ -161,20 +131,21 @@ impl Report {
     async fn round(
         &mut self,
         session: &Session<'_>,
+        runtime: &Runtime,
         entries: &mut [Entry],
         which: &[usize],
         before: Both,
     ) -> Result<Both, Failure> {
         self.put.start("loading", session.bytes(entries, which));
-        load::load(session, entries, which, &mut self.put).await;
+        load::load(session, entries, which, &mut self.put, &mut None).await;
         self.put.stop();
-        let loaded = session.both().await?;
+        let loaded = both(session, runtime).await?;
         self.put_traffic.add(Traffic::to_server(&before, &loaded));
         let bytes = which.iter().map(|index| entries[*index].len).sum();
         self.get.start("reading", bytes);
-        verify::verify(session, entries, which, &mut self.get).await;
+        verify::verify(session, entries, which, &mut self.get, &mut None).await;
         self.get.stop();
-        let verified = session.both().await?;
+        let verified = both(session, runtime).await?;
         self.get_traffic.add(Traffic::from_server(&loaded, &verified));
         Ok(verified)
     }

@@ -1,17 +1,12 @@
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::demo::entry::{Entry, Fate};
 use crate::demo::levels::{Levels, Traffic};
-use crate::demo::meter::Meter;
-use crate::demo::walk::Found;
 use crate::failure::Exit;
 use crate::text::grouped;
-
-/// Problems told one by one; beyond these only their number.
-const PROBLEMS_TOLD: usize = 20;
+use crate::transfer::entry::Entry;
+use crate::transfer::meter::Meter;
+use crate::transfer::told::{Told, skipped};
+use crate::transfer::walk::Found;
 
 /// What the demo did, and what it left.
 pub(crate) struct Report {
@@ -100,29 +95,7 @@ impl Report {
     /// Tells on standard error what went wrong; how to end.
     pub(crate) fn problems(&self, entries: &[Entry], found: &Found) -> Exit {
         let mut told = Told::default();
-        for problem in &found.unreadable {
-            told.tell(Exit::Incomplete, format_args!("not readable: {problem}"));
-        }
-        for entry in entries {
-            let name = OsStr::from_bytes(&entry.name).display();
-            match &entry.fate {
-                Fate::Verified => {}
-                Fate::Changed => told.tell(
-                    Exit::Incomplete,
-                    format_args!("changed while it was loaded, twice: {name}"),
-                ),
-                Fate::Unreadable(why) => {
-                    told.tell(Exit::Incomplete, format_args!("not readable: {name}: {why}"));
-                }
-                Fate::Failed(why) => told.tell(Exit::Failed, format_args!("failed: {name}: {why}")),
-                Fate::Differs(how) => {
-                    told.tell(Exit::Failed, format_args!("DIFFERS: {name}: {how}"))
-                }
-                Fate::Waiting | Fate::Loaded => {
-                    told.tell(Exit::Failed, format_args!("not read back: {name}"));
-                }
-            }
-        }
+        told.files(entries, found);
         for (name, ends) in [("server", &self.server), ("client", &self.client)] {
             for (what, of) in LEVELS {
                 let (begin, end) = (of(&ends.begin), of(&ends.end));
@@ -146,80 +119,13 @@ const LEVELS: [Level; 5] = [
     ("connections", |levels| levels.connections),
 ];
 
-/// Problems told so far, and the worst exit code among them.
-#[derive(Default)]
-struct Told {
-    count: usize,
-    worst: Option<Exit>,
-}
-
-impl Told {
-    fn tell(&mut self, exit: Exit, problem: std::fmt::Arguments<'_>) {
-        if self.count < PROBLEMS_TOLD {
-            eprintln!("{problem}");
-        }
-        self.count += 1;
-        if self.worst != Some(Exit::Failed) {
-            self.worst = Some(exit);
-        }
-    }
-
-    fn end(self) -> Exit {
-        if self.count > PROBLEMS_TOLD {
-            eprintln!("and {} more", self.count - PROBLEMS_TOLD);
-        }
-        self.worst.unwrap_or(Exit::Done)
-    }
-}
-
 fn micros(nanos: u64) -> String {
     format!("{} µs", grouped(nanos.div_ceil(1_000)))
-}
-
-fn skipped(found: &Found) -> String {
-    let skipped = &found.skipped;
-    let counts = [
-        (skipped.links, "symbolic links"),
-        (skipped.git, ".git"),
-        (skipped.target, "target"),
-        (skipped.special, "special files"),
-        (skipped.absent, "tracked but absent"),
-        (found.unreadable.len() as u64, "not readable"),
-    ];
-    let texts: Vec<String> = counts
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    if texts.is_empty() {
-        "skipped: nothing".into()
-    } else {
-        format!("skipped: {}", texts.join(", "))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_worst_problem_decides_how_to_end() {
-        let mut told = Told::default();
-        assert_eq!(Told::default().end(), Exit::Done);
-        told.tell(Exit::Incomplete, format_args!("a"));
-        told.tell(Exit::Failed, format_args!("b"));
-        told.tell(Exit::Incomplete, format_args!("c"));
-        assert_eq!(told.end(), Exit::Failed);
-    }
-
-    #[test]
-    fn each_kind_of_file_left_out_is_told_with_its_number() {
-        let mut found = Found::default();
-        assert_eq!(skipped(&found), "skipped: nothing");
-        found.skipped.links = 2;
-        found.skipped.git = 1;
-        assert_eq!(skipped(&found), "skipped: 2 symbolic links, 1 .git");
-    }
 
     #[test]
     fn ends_that_are_not_equal_are_not_restored() {

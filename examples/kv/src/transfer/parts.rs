@@ -16,6 +16,11 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// How many parts a file of `file_len` bytes has.
+    pub(crate) fn count(file_len: u64) -> u64 {
+        file_len.div_ceil(VALUE_BYTES_MAX as u64).max(1)
+    }
+
     /// The part of a number of a file of `file_len` bytes; `None` past the last. An empty file has one.
     pub(crate) fn of(file_len: u64, index: u64) -> Option<Self> {
         let most = VALUE_BYTES_MAX as u64;
@@ -58,7 +63,7 @@ mod tests {
                 next += part.len as u64;
             }
             assert_eq!(next, len);
-            assert_eq!(parts.len() as u64, len.div_ceil(MOST).max(1));
+            assert_eq!(parts.len() as u64, Part::count(len));
         }
     }
 

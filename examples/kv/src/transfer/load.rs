@@ -10,15 +10,17 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use rpc_core::bytes::Bytes;
 use rpc_core::{Code, Execution, Status};
 
-use crate::demo::Session;
-use crate::demo::entry::{Entry, Fate};
-use crate::demo::meter::Meter;
-use crate::demo::parts::Part;
-use crate::demo::window::Window;
-use crate::failure::sentence;
+use crate::failure::{reason, sentence};
 use crate::files::{self, ReadError, Stamp};
 use crate::kv::PutRequest;
+use crate::kv::error_detail::Reason;
 use crate::limits::REPEATS_MAX;
+use crate::transfer::entry::{Entry, Fate};
+use crate::transfer::journal::Journal;
+use crate::transfer::meter::Meter;
+use crate::transfer::parts::Part;
+use crate::transfer::window::Window;
+use crate::transfer::{NOT_SENT, Session, is_gone, part_done};
 
 /// Stores the files of these numbers, many at a time; each ends as `Loaded` or as something worse.
 pub(crate) async fn load(
@@ -26,6 +28,7 @@ pub(crate) async fn load(
     entries: &mut [Entry],
     which: &[usize],
     meter: &mut Meter,
+    journal: &mut Option<Journal>,
 ) {
     let mut window = session.window;
     let mut reader = Reader { which: which.iter(), open: None };
@@ -60,18 +63,30 @@ pub(crate) async fn load(
             let refused = result.as_ref().is_err_and(is_refusal);
             window.end(len, refused);
             match result {
-                Ok(()) => meter.call(len, took, value.repeats),
+                Ok(()) => {
+                    meter.call(len, took, value.repeats);
+                    part_done(&mut entries[value.entry], Fate::Loaded, journal);
+                }
                 Err(_) if refused && value.repeats < REPEATS_MAX => {
                     value.repeats += 1;
                     again.push_back(value);
                 }
-                Err(status) => entries[value.entry].end(Fate::Failed(sentence(&status))),
+                Err(status) => {
+                    entries[value.entry].end(Fate::Failed(sentence(&status)));
+                    if is_gone(&status) {
+                        // The other files would fail one by one.
+                        reader = Reader { which: [].iter(), open: None };
+                        again.clear();
+                    }
+                }
             }
         }
     }
     for index in which {
         let entry = &mut entries[*index];
-        entry.end(Fate::Loaded);
+        if entry.fate == Fate::Waiting {
+            entry.end(Fate::Failed(NOT_SENT.into()));
+        }
         meter.file(entry.fate == Fate::Loaded);
     }
 }
@@ -101,9 +116,12 @@ async fn put(session: &Session<'_>, value: Value) -> Done {
     Done { value, took: start.elapsed(), result }
 }
 
-/// Whether there was no memory for a request on its way. A full store is an answer, and no refusal.
+/// Whether there was no memory for a request on its way, or too much waits for the server's disk. A full
+/// store is an answer, and no refusal.
 fn is_refusal(status: &Status) -> bool {
-    status.code() == Code::ResourceExhausted && status.execution() == Execution::NotExecuted
+    let on_its_way = status.execution() == Execution::NotExecuted;
+    let waits = matches!(reason(status), Some(Reason::QueueFull(_)));
+    status.code() == Code::ResourceExhausted && (on_its_way || waits)
 }
 
 /// Reads files in turn, part by part, as the window has room.
@@ -188,7 +206,7 @@ fn open(root: &Path, index: usize, entry: &mut Entry) -> Option<Open> {
     entry.sums.clear();
     match files::open_regular(&root.join(OsStr::from_bytes(&entry.name))) {
         Ok((file, stamp)) => {
-            entry.len = stamp.len();
+            entry.begin(stamp);
             let part = Part::of(stamp.len(), 0)?;
             Some(Open { entry: index, file, stamp, part })
         }

@@ -10,14 +10,15 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use rpc_core::bytes::Bytes;
 use rpc_core::{Code, Status};
 
-use crate::demo::Session;
-use crate::demo::entry::{Entry, Fate};
-use crate::demo::meter::Meter;
-use crate::demo::parts::Part;
 use crate::failure::sentence;
 use crate::files;
 use crate::kv::{GetRequest, GetResponse};
 use crate::limits::REPEATS_MAX;
+use crate::transfer::entry::{Entry, Fate};
+use crate::transfer::journal::Journal;
+use crate::transfer::meter::Meter;
+use crate::transfer::parts::Part;
+use crate::transfer::{NOT_SENT, Session, is_gone, part_done};
 
 /// How much of a file is in memory at a time while it is compared.
 const COMPARE_BYTES: usize = 256 << 10;
@@ -29,9 +30,9 @@ pub(crate) async fn verify(
     entries: &mut [Entry],
     which: &[usize],
     meter: &mut Meter,
+    journal: &mut Option<Journal>,
 ) {
-    let loaded = which.iter().copied().filter(|index| entries[*index].fate == Fate::Loaded);
-    let loaded: Vec<usize> = loaded.collect();
+    let loaded = begin(entries, which);
     let mut window = session.window;
     let mut parts = Parts { which: loaded.iter(), now: None };
     let mut buffer = vec![0; COMPARE_BYTES];
@@ -62,23 +63,46 @@ pub(crate) async fn verify(
             match result {
                 Ok(answer) => {
                     meter.call(wanted.part.len, took, wanted.repeats);
-                    if let Err(fate) = check(session, entry, wanted.part, &answer, &mut buffer) {
-                        entry.end(fate);
+                    match check(session, entry, wanted.part, &answer, &mut buffer) {
+                        Ok(()) => part_done(entry, Fate::Verified, journal),
+                        Err(fate) => entry.end(fate),
                     }
                 }
                 Err(_) if refused && wanted.repeats < REPEATS_MAX => {
                     wanted.repeats += 1;
                     again.push_back(wanted);
                 }
-                Err(status) => entry.end(Fate::Failed(sentence(&status))),
+                Err(status) => {
+                    entry.end(Fate::Failed(sentence(&status)));
+                    if is_gone(&status) {
+                        // The other files would fail one by one.
+                        parts = Parts { which: [].iter(), now: None };
+                        again.clear();
+                    }
+                }
             }
         }
     }
     for index in loaded {
         let entry = &mut entries[index];
-        entry.end(Fate::Verified);
+        if entry.fate == Fate::Loaded {
+            entry.end(Fate::Failed(NOT_SENT.into()));
+        }
         meter.file(entry.fate == Fate::Verified);
     }
+}
+
+/// Those of some files that are stored, ready to be compared from their first part on.
+fn begin(entries: &mut [Entry], which: &[usize]) -> Vec<usize> {
+    let loaded = which.iter().copied().filter(|index| entries[*index].fate == Fate::Loaded);
+    let loaded: Vec<usize> = loaded.collect();
+    for index in &loaded {
+        let entry = &mut entries[*index];
+        if let Some(stamp) = entry.stamp {
+            entry.begin(stamp);
+        }
+    }
+    loaded
 }
 
 /// A part to read back, and how often it was refused for want of memory.
@@ -147,22 +171,24 @@ fn check(
     if !answer.found {
         return Err(Fate::Differs("the key is not there".into()));
     }
-    if value.len() != part.len {
-        let (stored, came) = (part.len, value.len());
-        return Err(Fate::Differs(format!("{stored} bytes were stored and {came} came back")));
-    }
     let path = session.root.join(OsStr::from_bytes(&entry.name));
-    let difference = match files::open_regular(&path) {
-        Ok((file, _)) => difference(&file, part.offset, value, buffer),
-        Err(_) => Some(0), // gone, or no longer a file
+    let opened = files::open_regular(&path).ok();
+    let how = if value.len() == part.len {
+        let at = match &opened {
+            Some((file, _)) => difference(file, part.offset, value, buffer),
+            None => Some(0), // gone, or no longer a file
+        };
+        let Some(at) = at else { return Ok(()) };
+        format!("at byte {}, what came back is not what was stored", part.offset + at as u64)
+    } else {
+        format!("{} bytes were stored and {} came back", part.len, value.len())
     };
-    let Some(at) = difference else { return Ok(()) };
-    let stored = entry.sums.get(part.index as usize);
-    if stored == Some(&session.sums.of(value)) {
-        return Err(Fate::Changed);
-    }
-    let at = part.offset + at as u64;
-    Err(Fate::Differs(format!("at byte {at}, what came back is not what was stored")))
+    let changed = match entry.sums.get(part.index as usize) {
+        Some(stored) => *stored == session.sums.of(value),
+        // It was loaded by somebody else: all that is known is what the file was when this began.
+        None => opened.map(|(_, stamp)| stamp) != entry.stamp,
+    };
+    Err(if changed { Fate::Changed } else { Fate::Differs(how) })
 }
 
 /// Where a value and a range of a file differ first; a file that ends early or cannot be read differs.
@@ -206,7 +232,11 @@ mod tests {
     fn all_parts_of_all_files_are_visited_once() {
         let most = crate::limits::VALUE_BYTES_MAX as u64;
         let lens = [0, 2 * most + 1, 5];
-        let entries = lens.map(|len| Entry { len, ..Entry::new(Vec::new()) });
+        let entries = lens.map(|len| {
+            let mut entry = Entry::new(Vec::new());
+            entry.len = len;
+            entry
+        });
         let mut parts = Parts { which: [0, 1, 2].iter(), now: None };
         let mut seen = Vec::new();
         while let Some(wanted) = parts.peek(&entries) {

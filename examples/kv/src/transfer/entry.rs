@@ -1,13 +1,20 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A file of the demo and what became of it.
+use crate::files::Stamp;
+use crate::transfer::parts::Part;
+
+/// A file and what became of it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Its path below the folder, any bytes.
     pub(crate) name: Vec<u8>,
     /// Its length when it was loaded.
     pub(crate) len: u64,
-    /// A hash of each part as it was stored.
+    /// What it was when it was loaded, or when comparing it began.
+    pub(crate) stamp: Option<Stamp>,
+    /// How many of its parts have gone well.
+    done: u64,
+    /// A hash of each part as it was stored, if it was loaded here.
     pub(crate) sums: Vec<u64>,
     /// How it went.
     pub(crate) fate: Fate,
@@ -35,7 +42,20 @@ pub(crate) enum Fate {
 impl Entry {
     /// A file not looked at yet.
     pub(crate) fn new(name: Vec<u8>) -> Self {
-        Self { name, len: 0, sums: Vec::new(), fate: Fate::Waiting }
+        Self { name, len: 0, stamp: None, done: 0, sums: Vec::new(), fate: Fate::Waiting }
+    }
+
+    /// Begins with its first part.
+    pub(crate) fn begin(&mut self, stamp: Stamp) {
+        self.len = stamp.len();
+        self.stamp = Some(stamp);
+        self.done = 0;
+    }
+
+    /// One of its parts went well. True if that was the last one and nothing else went wrong.
+    pub(crate) fn part_done(&mut self) -> bool {
+        self.done += 1;
+        self.done == Part::count(self.len) && matches!(self.fate, Fate::Waiting | Fate::Loaded)
     }
 
     /// Sets its fate, unless a worse one is set: what came first is the cause of the rest.
