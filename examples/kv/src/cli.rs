@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::mix::{Distribution, Mix};
+use crate::limits::VALUE_BYTES_MAX;
+
 const EXAMPLES: &str = "\
 Try it:
   kv demo                                   a server, every file of this folder in and out, a report
@@ -38,7 +41,7 @@ pub(crate) struct Cli {
     /// Log more to standard error: -v what happens, -vv how, -vvv everything [default: warnings]
     ///
     /// RUST_LOG, if set, says it in more detail, such as `RUST_LOG=rpc_core=debug`.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, display_order = 1000, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -125,6 +128,23 @@ Examples:
 
 Ends with 1 if a byte differs or a file is not stored.")]
     Verify(TransferArgs),
+    /// Measure a server with the mixes of YCSB, and end by itself
+    ///
+    /// It stores --records values under `bench/…`, and leaves them there. Then each mix runs at full
+    /// speed for --seconds: so many calls are outstanding all the time. With --svg the first mix runs
+    /// once more at seven steps of offered load, where calls are made when they are due, whether earlier
+    /// ones have ended or not, and a latency counts from then.
+    #[command(after_help = "\
+Examples:
+  kv bench soft://127.0.0.1:7471
+  kv bench soft://127.0.0.1:7471 --mix C --value 64KiB --outstanding 8
+  kv bench soft://127.0.0.1:7471 --mix B --svg b.svg --json
+
+Mixes:
+  A  half reads, half updates          D  95 % reads of what is new, 5 % inserts
+  B  95 % reads, 5 % updates           E  95 % scans, 5 % inserts
+  C  reads                             F  half reads, half reads with a write if nothing came between")]
+    Bench(BenchArgs),
     /// Show what a server's cores, devices, memory and store have done so far
     #[command(after_help = "\
 Examples:
@@ -321,6 +341,45 @@ pub(crate) struct TransferArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Which mixes, such as A,C
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        ignore_case = true,
+        default_value = "A,B,C,D,E,F"
+    )]
+    pub(crate) mix: Vec<Mix>,
+    /// Which records are asked for
+    #[arg(long, value_name = "HOW", default_value = "zipfian")]
+    pub(crate) distribution: Distribution,
+    /// How many records are stored before
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) records: u64,
+    /// How long a value is
+    #[arg(long, value_name = "BYTES", default_value = "1000", value_parser = value_len)]
+    pub(crate) value: u64,
+    /// How many calls are outstanding at full speed
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) outstanding: u16,
+    /// How long each mix and each step runs
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) seconds: Duration,
+    /// The same seed draws the same records in the same order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Draw latency against load of the first mix into this file
+    #[arg(long, value_name = "F")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print JSON; times are in microseconds
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -397,6 +456,16 @@ fn byte_count(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| "that is more bytes than 64 bits count".into())
 }
 
+/// The length of a value.
+fn value_len(text: &str) -> Result<u64, String> {
+    match byte_count(text)? {
+        len if len > VALUE_BYTES_MAX as u64 => {
+            Err(format!("a value has at most {VALUE_BYTES_MAX} bytes"))
+        }
+        len => Ok(len),
+    }
+}
+
 /// A time in seconds, which may have a fraction.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2.5")?;
@@ -415,6 +484,40 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The page has a section for each command, which names each of its options and no other.
+    #[test]
+    fn the_manual_has_every_command_and_every_option_and_no_others() {
+        let manual = include_str!("../../../docs/kv.md");
+        let (common, sections) = manual.split_once("## Commands").unwrap();
+        let sections: Vec<&str> = sections.split("### kv ").skip(1).collect();
+        let cli = Cli::command();
+        let commands: Vec<_> = cli.get_subcommands().filter(|sub| !sub.is_hide_set()).collect();
+        assert_eq!(sections.len(), commands.len());
+        for command in commands {
+            let name = command.get_name();
+            let section = sections.iter().find(|text| text.split_whitespace().next() == Some(name));
+            let section = section.unwrap_or_else(|| panic!("no section for kv {name}"));
+            let options: Vec<&str> = command
+                .get_arguments()
+                .filter(|arg| !arg.is_hide_set())
+                .filter_map(|arg| arg.get_long())
+                .collect();
+            for option in &options {
+                let text = format!("`--{option}");
+                let everywhere = ["timeout", "verbose"].contains(option) && common.contains(&text);
+                assert!(everywhere || section.contains(&text), "kv {name}: {text}`");
+            }
+            for told in section.split("`--").skip(1) {
+                let told = told.split([' ', '`']).next().unwrap();
+                assert!(options.contains(&told), "kv {name} has no --{told}");
+            }
+        }
+        for line in EXAMPLES.lines().skip_while(|line| !line.starts_with("Exit")).skip(1) {
+            let (code, meaning) = line.trim().split_once("  ").unwrap();
+            assert!(manual.contains(&format!("| {code} | {} |", meaning.trim())), "{line}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A key-value service: `kv serve`, the commands that call it, and `kv demo`, which shows it at work.
 
+mod bench;
 mod cli;
 mod demo;
 mod failure;
@@ -7,6 +8,7 @@ mod files;
 mod limits;
 mod log;
 mod ops;
+mod random;
 mod serve;
 mod service;
 mod stats;
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Load(args) => transfer::command::load(&args),
         Command::Verify(args) => transfer::command::verify(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => completions(&args),
         Command::MakeTree(args) => tree::run(&args),

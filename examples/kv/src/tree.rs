@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::MakeTreeArgs;
 use crate::failure::{Exit, Failure, out};
+use crate::random::Random;
 
 /// Sizes around every boundary a small value meets: empty, tiny, around two pages, around an eager
 /// buffer, and one that no buffer of a power of two fits.
@@ -105,19 +106,6 @@ fn file_name(index: usize) -> PathBuf {
         _ => name.extend_from_slice(b".bin"),
     }
     OsStr::from_bytes(&name).into()
-}
-
-/// Splitmix64: a few lines, the same numbers everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
 }
 
 #[cfg(test)]

@@ -170,3 +170,29 @@ fn more_is_logged_when_it_is_asked_for() {
     let verbose = command.output().unwrap();
     assert!(stderr(&verbose).lines().count() > 1, "{}", stderr(&verbose));
 }
+
+#[test]
+fn a_bench_ends_by_itself_and_draws_what_it_measured() {
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let chart = dir.path().join("chart.svg");
+    let mut bench = kv(&["bench", &server.addr, "--records", "200", "--value", "100"]);
+    bench.args(["--seconds", "0.2", "--outstanding", "8", "--mix", "f,E,D", "--json", "--svg"]);
+    let output = bench.arg(&chart).output().unwrap();
+    assert_ended(&output, 0);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3 + 7, "{json}");
+    for row in rows {
+        assert!(row["done"].as_u64().unwrap() > 0, "{row}");
+        assert_eq!(row["failed"], 0, "{row}");
+        assert!(row["p99_us"].as_f64().unwrap() >= row["p50_us"].as_f64().unwrap(), "{row}");
+    }
+    assert!(json["measured_on"].as_str().unwrap().contains("in memory"), "{json}");
+    let svg = std::fs::read_to_string(&chart).unwrap();
+    assert_eq!(svg.matches("<circle").count(), 4 * 7, "{svg}");
+    let table = kv(&["bench", &server.addr, "--records", "10", "--seconds", "0.1", "--mix", "C"]);
+    let table = { table }.output().unwrap();
+    assert_ended(&table, 0);
+    assert!(stdout(&table).contains("full speed") && stdout(&table).contains(" µs"));
+}

@@ -18,6 +18,7 @@ const HOSTS: &[&str] = &[
     "semver.org",
     "www.apache.org",
     "www.rust-lang.org",
+    "www.w3.org",
 ];
 
 /// Unfinished work is finished or said in an issue, not left in the text.
