@@ -1,5 +1,17 @@
 //! The macros that bring generated code into a crate.
 
+/// Where a build script's files are, or what to do if there is no build script.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __out_dir {
+    () => {
+        ::core::env!(
+            "OUT_DIR",
+            "there is no OUT_DIR: the crate needs a build.rs that calls `rpc_codegen::Builder::compile`"
+        )
+    };
+}
+
 /// Includes what `rpc-codegen` made of one protobuf package.
 ///
 /// The argument is the package's name. Use it inside a module of its own:
@@ -16,7 +28,7 @@
 #[macro_export]
 macro_rules! include_proto {
     ($package:literal) => {
-        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $package, ".rs"));
+        ::core::include!(::core::concat!($crate::__out_dir!(), "/", $package, ".rs"));
     };
 }
 
@@ -38,7 +50,7 @@ macro_rules! include_protos {
         $crate::include_protos!("rpc_protos.rs");
     };
     ($file:literal) => {
-        ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/", $file));
+        ::core::include!(::core::concat!($crate::__out_dir!(), "/", $file));
     };
 }
 
@@ -58,6 +70,6 @@ macro_rules! include_file_descriptor_set {
         $crate::include_file_descriptor_set!("rpc_protos.bin")
     };
     ($file:literal) => {
-        ::core::include_bytes!(::core::concat!(::core::env!("OUT_DIR"), "/", $file))
+        ::core::include_bytes!(::core::concat!($crate::__out_dir!(), "/", $file))
     };
 }

@@ -1,4 +1,22 @@
 //! RPC for distributed databases over RDMA verbs, and over a software device where there is no NIC.
+//!
+//! A service is a `.proto` file, or a Rust trait with [`macro@service`]. A build script that calls
+//! `rpc_codegen::Builder::compile` turns the file into messages, the trait, a client and a server, and
+//! [`include_proto!`] brings them into a crate. Then
+//!
+//! - [`Server`] serves implementations of the traits: `Server::builder().add_service(..).bind(address)`;
+//! - [`Channel`] is what clients call on: `KvClient::new(Channel::connect(address).await?)`;
+//! - [`Request`] and [`Response`] carry messages and [`Metadata`]; [`Status`] is every error, and its
+//!   [`execution`](Status::execution) says whether the method ran;
+//! - [`Runtime`] owns the cores, the devices and the memory. Without one, servers and channels share a
+//!   default of one core;
+//! - [`block_on`] waits for any of this on a plain thread.
+//!
+//! Addresses are `soft://host:port`, the software device, `rdma://host:port`, libibverbs (feature
+//! `verbs`), and `auto://host:port`, which chooses.
+//!
+//! The modules ([`verbs`], [`mem`], [`codec`], [`wire`] and others) are the layers below: whoever
+//! writes a service needs none of them.
 
 #![deny(unsafe_code)]
 

@@ -26,6 +26,8 @@ pub(crate) struct Service {
     /// What the items beside the trait inherit: `cfg` and `deprecated`.
     pub(crate) inherited: Vec<Attribute>,
     pub(crate) methods: Vec<Method>,
+    /// An error that has been told. What names the trait without parameters would be more of them.
+    pub(crate) generic: bool,
 }
 
 /// A unary method.
@@ -64,6 +66,7 @@ impl Service {
             inherited: [attributes(&item.attrs, "cfg"), attributes(&item.attrs, "deprecated")]
                 .concat(),
             methods,
+            generic: !item.generics.params.is_empty(),
         }
     }
 }

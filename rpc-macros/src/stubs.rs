@@ -64,7 +64,7 @@ pub(crate) fn stubs(service: &Service) -> TokenStream {
     let table = table(service, &names);
     let client = client(service, &names);
     let server = server(service, &names);
-    let dispatch = dispatch(service, &names);
+    let dispatch = (!service.generic).then(|| dispatch(service, &names));
     let Service { core, .. } = service;
     let cfgs = service.inherited.iter().filter(|attr| attr.path().is_ident("cfg"));
     let rpc = &names.rpc;

@@ -1,4 +1,8 @@
-//! What the README shows is what the repository compiles.
+//! What the README shows is what the repository compiles, and what a crate elsewhere can do with it.
+
+#![allow(clippy::unwrap_used)]
+
+mod outside;
 
 use std::fs;
 use std::path::Path;
