@@ -48,7 +48,7 @@ pub(crate) fn draw(title: &str, lines: &[Line]) -> String {
         text(&mut svg, LEFT - 6.0, to_y(micros) + 4.0, "end", &micros_text(micros));
     }
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-    text(&mut svg, middle, HEIGHT - 16.0, "middle", "operations each second");
+    text(&mut svg, middle, HEIGHT - 16.0, "middle", "operations offered each second");
     for (index, line) in lines.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let mut path = String::new();

@@ -115,10 +115,10 @@ fn measured_on(args: &BenchArgs, channel: &Channel, stats: &StatsResponse) -> St
 
 /// Latencies against load, a line for each quantile.
 fn lines(rows: &[Row]) -> Vec<Line> {
-    let steps = || rows.iter().filter(|row| row.offered.is_some());
+    let point = |row: &Row, quantile| Some((row.offered?, row.measured.micros(quantile)));
     let line = |(name, quantile): (&str, f64)| Line {
         name: name.to_owned(),
-        points: steps().map(|row| (row.measured.rate(), row.measured.micros(quantile))).collect(),
+        points: rows.iter().filter_map(|row| point(row, quantile)).collect(),
     };
     QUANTILES.map(line).into()
 }
