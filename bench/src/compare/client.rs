@@ -1,0 +1,89 @@
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rpc_core::bytes::Bytes;
+use rpc_core::{Channel, Runtime};
+
+use super::peer::Peer;
+use super::service::{Blob, BulkClient, Keep};
+use super::tonic_peer;
+use crate::failure::Failure;
+
+/// A client of the service, of either framework.
+#[derive(Clone)]
+pub(super) enum Client {
+    Ours(BulkClient, Channel),
+    Tonic(tonic_peer::Client, Peer),
+}
+
+impl Client {
+    pub(super) async fn ours(address: &str, runtime: &Runtime) -> Result<Self, Failure> {
+        let channel = Channel::builder(address).runtime(runtime).connect().await?;
+        Ok(Self::Ours(BulkClient::new(channel.clone()), channel))
+    }
+
+    pub(super) async fn tonic(address: &str, peer: Peer) -> Result<Self, Failure> {
+        Ok(Self::Tonic(tonic_peer::Client::connect(address, peer.is_unix()).await?, peer))
+    }
+
+    pub(super) async fn echo(&self, blob: Blob) -> Result<Blob, Failure> {
+        match self {
+            Self::Ours(client, _) => Ok(client.echo(blob).await?.into_inner()),
+            Self::Tonic(client, _) => client.call("/bench.Bulk/echo", blob).await,
+        }
+    }
+
+    pub(super) async fn put(&self, blob: Blob) -> Result<Blob, Failure> {
+        match self {
+            Self::Ours(client, _) => Ok(client.put(blob).await?.into_inner()),
+            Self::Tonic(client, _) => client.call("/bench.Bulk/put", blob).await,
+        }
+    }
+
+    pub(super) async fn get(&self) -> Result<Blob, Failure> {
+        match self {
+            Self::Ours(client, _) => Ok(client.get(Blob::default()).await?.into_inner()),
+            Self::Tonic(client, _) => client.call("/bench.Bulk/get", Blob::default()).await,
+        }
+    }
+
+    pub(super) async fn keep(&self, bytes: usize) -> Result<(), Failure> {
+        let keep = Keep { bytes: bytes as u64 };
+        match self {
+            Self::Ours(client, _) => client.keep(keep).await.map(|_| ())?,
+            Self::Tonic(client, _) => client.call("/bench.Bulk/keep", keep).await.map(|_| ())?,
+        }
+        Ok(())
+    }
+
+    /// A payload as a program that cares would have it: in payload memory, where there is any.
+    pub(super) fn payload(&self, len: usize) -> Result<Bytes, Failure> {
+        match self {
+            Self::Ours(_, channel) => {
+                let mut buffer = channel.alloc(len)?;
+                buffer.fill(7);
+                Ok(buffer.freeze())
+            }
+            Self::Tonic(..) => Ok(vec![7; len].into()),
+        }
+    }
+
+    /// Runs loops of calls at once: as tasks where several threads can take them, else in this one.
+    pub(super) async fn at_once<L>(&self, loops: Vec<L>) -> Result<u64, Failure>
+    where
+        L: Future<Output = Result<u64, Failure>> + Send + 'static,
+    {
+        let mut calls = 0;
+        if matches!(self, Self::Tonic(_, peer) if peer.is_multi()) {
+            let tasks: Vec<_> = loops.into_iter().map(tokio::spawn).collect();
+            for task in tasks {
+                calls += task.await??;
+            }
+            return Ok(calls);
+        }
+        let mut running: FuturesUnordered<_> = loops.into_iter().collect();
+        while let Some(done) = running.next().await {
+            calls += done?;
+        }
+        Ok(calls)
+    }
+}
