@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::AddressError;
 use crate::Code;
-use crate::verbs::VerbsError;
+use crate::verbs::{OpenError, VerbsError};
 use crate::wire::Features;
 
 /// Why a connection, or a listener, did not come about.
@@ -228,6 +228,8 @@ impl ConnectError {
                 Code::InvalidArgument
             }
             Self::TimedOut { .. } => Code::DeadlineExceeded,
+            // A link comes back, and the next attempt finds it.
+            Self::Device(VerbsError::Open(OpenError::PortDown { .. })) => Code::Unavailable,
             Self::Version { .. }
             | Self::Feature { .. }
             | Self::NotThisProtocol
@@ -338,6 +340,16 @@ mod tests {
         let newer = ConnectError::Version { own_min: 4, own_max: 5, peer_min: 2, peer_max: 3 };
         assert!(newer.to_string().ends_with("upgrade the peer"), "{newer}");
         assert!(newer.refusal().1.ends_with("upgrade your side"));
+    }
+
+    #[test]
+    fn a_link_that_is_down_is_unavailable_and_a_device_that_is_not_there_is_not() {
+        let device = || "nic".to_owned();
+        let down = OpenError::PortDown { device: device(), port: 1, state: "down".into() };
+        let missing = OpenError::NoSuchPort { device: device(), port: 3, ports: 2 };
+        let code = |error: OpenError| ConnectError::Device(error.into()).code();
+        assert_eq!(code(down), Code::Unavailable);
+        assert_eq!(code(missing), Code::FailedPrecondition);
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Core {
         for engine in &mut self.engines {
             work += engine.poll(&turn);
         }
-        if std::mem::take(&mut self.rescued_by_timeout) && work > 0 {
+        if std::mem::take(&mut self.rescued_by_timeout) && work > 0 && !self.was_notified() {
             shared.counters.lost_wakeups.fetch_add(1, Ordering::Relaxed);
         }
         work += self.take_submissions(&turn);
@@ -256,6 +256,13 @@ impl Core {
                 engine.socket_ready(&turn, source);
             }
         }
+    }
+
+    /// Whether a notification stands for the work that was found after a sleep had ended without one:
+    /// it came between the end of the sleep and the look, and would have ended the next sleep.
+    fn was_notified(&mut self) -> bool {
+        self.wait_for_events(Some(Duration::ZERO));
+        !self.ready.timed_out()
     }
 
     /// When this core must turn again though nothing happens.

@@ -75,7 +75,7 @@ impl<D: Device> PendingQp for Pending<D> {
             max_rd_atomic,
             max_dest_rd_atomic: limits.max_dest_rd_atomic,
             timeout: ACK_TIMEOUT.max(limits.ack_timeout_min),
-            retry_cnt: RETRIES,
+            retry_cnt: RETRIES.min(limits.retries_max),
             rnr_retry: self.rnr_retry,
             min_rnr_timer: RNR_TIMER,
         };

@@ -203,6 +203,9 @@ pub struct Limits {
     /// out again when it retransmits; that fails, and its QP is silent for ever. So it must not
     /// retransmit because a CPU was busy elsewhere for a while.
     pub ack_timeout_min: u8,
+    /// Retries after an ACK timeout at most, at most 7. Soft-RoCE takes 7 for no limit, and would never
+    /// give up a peer that is gone.
+    pub retries_max: u8,
 }
 
 /// How a QP is reached: the device half of what peers exchange when they connect.

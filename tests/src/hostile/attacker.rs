@@ -81,8 +81,9 @@ impl Attacker {
     /// # Panics
     /// If this side has no memory or descriptors.
     pub fn try_connect(port: u16) -> Result<Self, String> {
-        let mut control = raw::connect(port);
+        // First, since the server waits for a hello only so long.
         let mut station = station::open();
+        let mut control = raw::connect(port);
         let (outcome, peer) = shake(&mut control, &mut *station)?;
         control.set_nonblocking(true).expect("a socket option");
         Ok(Self {
@@ -199,10 +200,11 @@ impl Attacker {
     /// # Panics
     /// If the send queue stays full.
     pub fn post(&mut self, bytes: &[u8]) {
-        eventually(PATIENCE, || {
+        let has_room = eventually(PATIENCE, || {
             self.poll();
             !self.station.is_full() || self.broken.is_some()
         });
+        assert!(has_room, "the send queue stays full");
         if self.broken.is_some() {
             return;
         }

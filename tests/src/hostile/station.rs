@@ -18,6 +18,9 @@ use crate::Place;
 pub(super) const RECEIVES: u32 = 64;
 /// SENDs that it may have posted.
 const SENDS: u32 = 512;
+/// The same in the guest, which is slow to give memory out and to pin it. What a station had stays
+/// mapped until its process ends.
+const SENDS_IN_GUEST: u32 = 64;
 /// Bytes of its buffers: more than the server takes.
 pub(super) const SLOT_BYTES: u32 = 32 << 10;
 
@@ -85,10 +88,12 @@ struct OnDevice<D: Device> {
     registrar: Registrar<D>,
     slab: EagerSlab,
     posted: HashMap<u64, SlotId>,
+    sends_max: u32,
 }
 
 impl<D: Device> OnDevice<D> {
     fn new(device: D) -> Self {
+        let sends_max = if Place::here().is_soft() { SENDS } else { SENDS_IN_GUEST };
         let pd = device.alloc_pd().expect("a protection domain");
         let cq = device.create_cq(4096).expect("a completion queue");
         let init = SrqInit { wr_max: RECEIVES, sge_max: 1 };
@@ -98,18 +103,18 @@ impl<D: Device> OnDevice<D> {
             send_cq: &device.cq_ref(&cq),
             recv_cq: &device.cq_ref(&cq),
             srq: &device.srq_ref(&srq),
-            send_wr_max: SENDS,
+            send_wr_max: sends_max,
             send_sge_max: 1,
             inline_bytes_max: 0,
             remote_read: true,
         };
         let qp = device.create_qp(&init).expect("a queue pair");
         let pool = Pool::new(PoolConfig::new(1 << 20)).expect("a pool");
-        let slots = RECEIVES + SENDS;
+        let slots = RECEIVES + sends_max;
         let config = EagerConfig { slot_bytes: SLOT_BYTES, chunk_slots: slots, slots_max: slots };
         let slab = EagerSlab::new(config).expect("eager buffers");
         let registrar = Registrar::new(Arc::new(Regions::new(device, pd, pool)));
-        let mut station = Self { qp, srq, cq, registrar, slab, posted: HashMap::new() };
+        let mut station = Self { qp, srq, cq, registrar, slab, posted: HashMap::new(), sends_max };
         (0..RECEIVES).for_each(|_| station.post_receive());
         station
     }
@@ -159,7 +164,8 @@ impl<D: Device> Station for OnDevice<D> {
             max_rd_atomic: 1,
             max_dest_rd_atomic: 16,
             timeout: 14,
-            retry_cnt: 7,
+            // Soft-RoCE takes seven for no limit.
+            retry_cnt: 6,
             rnr_retry: 7,
             min_rnr_timer: 12,
         };
@@ -168,7 +174,7 @@ impl<D: Device> Station for OnDevice<D> {
     }
 
     fn is_full(&self) -> bool {
-        self.posted.len() >= SENDS as usize
+        self.posted.len() >= self.sends_max as usize
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), String> {

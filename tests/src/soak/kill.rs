@@ -45,8 +45,9 @@ fn kill_server(
     client.line(rider::ROUND, PATIENCE)?;
     let killed = Instant::now();
     server.kill()?;
-    let lost = client.line(rider::LOST, ENDED_WITHIN)?;
-    say(&format!("server {round} killed: calls ended in {} ms: {lost}", ms_since(killed)));
+    let ended = client.line(rider::ENDED, ENDED_WITHIN)?;
+    say(&format!("server {round} killed: calls ended in {} ms: {ended}", ms_since(killed)));
+    client.line(rider::CLEAR, PATIENCE)?;
     // Only the client is there, and it holds nothing: as after the first round.
     first.get_or_insert_with(Kernel::read).is_back()?;
     let (server, _) = Process::server(address)?;

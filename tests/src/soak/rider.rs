@@ -15,8 +15,10 @@ use crate::quiescence::left_of;
 
 /// What a rider says: a round of calls has succeeded…
 pub(super) const ROUND: &str = "round ";
-/// …a call failed, those in flight have ended, and nothing of the lost connection is left…
-pub(super) const LOST: &str = "lost ";
+/// …a call failed, and those in flight have ended…
+pub(super) const ENDED: &str = "ended ";
+/// …nothing of the lost connection is left…
+pub(super) const CLEAR: &str = "clear";
 /// …the same channel carries calls again.
 pub(super) const BACK: &str = "back ";
 
@@ -63,8 +65,9 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
 /// Judges how the calls ended, and waits until nothing of the connection is left.
 fn lost(runtime: &Runtime, tally: &Tally) -> Result<(), String> {
     tally.lost_only()?;
+    say(&format!("{ENDED}{tally}"));
     at_rest(runtime)?;
-    say(&format!("{LOST}{tally}"));
+    say(CLEAR);
     Ok(())
 }
 

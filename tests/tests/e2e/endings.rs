@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use rpc_core::{Channel, Code, Execution, Request, Runtime, block_on};
-use rpc_tests::Quiescence;
 use rpc_tests::devices::usage;
+use rpc_tests::{Place, Quiescence};
 
 use crate::fixture::{Event, Number, ProbeClient, Served, begin, blob, expect_served, links};
 
-/// A deadline that passes while a call waits.
-const SOON: Duration = Duration::from_millis(50);
+/// A deadline that passes while a call waits, and not before the call is there.
+fn soon() -> Duration {
+    Place::here().within(Duration::from_millis(50))
+}
 
 #[test]
 fn a_deadline_ends_the_call_at_the_caller_and_drops_the_handler() {
@@ -21,9 +23,9 @@ fn a_deadline_ends_the_call_at_the_caller_and_drops_the_handler() {
         let probe = served.client(&client);
         let mut request = Request::new(blob(0, 17));
         let begun = Instant::now();
-        request.set_timeout(SOON);
+        request.set_timeout(soon());
         let late = block_on(probe.never(request)).unwrap_err();
-        assert!(begun.elapsed() >= SOON, "it is never early");
+        assert!(begun.elapsed() >= soon(), "it is never early");
         assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
         assert_eq!(late.execution(), Execution::MaybeExecuted, "{late}");
         served.expect(Event::Started, 1);
@@ -40,7 +42,7 @@ fn the_channels_timeout_holds_for_calls_without_a_deadline_of_their_own() {
     let server = quiescence.runtime(Runtime::builder());
     let client = quiescence.runtime(Runtime::builder());
     let served = Served::start(&server);
-    let channel = Channel::builder(&served.address).runtime(&client).timeout(SOON).connect();
+    let channel = Channel::builder(&served.address).runtime(&client).timeout(soon()).connect();
     let probe = ProbeClient::new(block_on(channel).unwrap());
     let late = block_on(probe.never(blob(0, 17))).unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
@@ -58,7 +60,7 @@ fn a_deadline_that_has_passed_ends_the_call_before_it_is_sent() {
     let served = Served::start(&server);
     let probe = served.client(&client);
     let mut request = Request::new(blob(0, 17));
-    request.set_deadline(Instant::now().checked_sub(SOON));
+    request.set_deadline(Instant::now().checked_sub(soon()));
     let late = block_on(probe.echo(request)).unwrap_err();
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
     assert_eq!(late.execution(), Execution::NotExecuted, "{late}");

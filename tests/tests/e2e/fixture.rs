@@ -48,6 +48,10 @@ pub(crate) trait Probe {
     async fn relay(&self, request: Request<Blob>) -> Result<Response<Blob>, Status>;
 }
 
+/// Why a message of 64 MiB is left out in the guest.
+pub(crate) const SLOW_TO_REGISTER: &str =
+    "registering 64 MiB takes an emulated machine longer than a message waits for memory";
+
 /// What calls and answers of these tests carry.
 pub(crate) const PAYLOADS: Payloads = Payloads::new(0xe2e);
 

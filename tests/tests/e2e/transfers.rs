@@ -7,7 +7,9 @@ use rpc_core::{Runtime, block_on};
 use rpc_tests::devices::{counters, is_read_from, usage};
 use rpc_tests::{Place, Quiescence, eventually};
 
-use crate::fixture::{Blob, Number, PAYLOADS, SETTLE, Served, begin, blob, links};
+use crate::fixture::{
+    Blob, Number, PAYLOADS, SETTLE, SLOW_TO_REGISTER, Served, begin, blob, links,
+};
 
 /// One value of the greatest size.
 const VALUE_BYTES: usize = 64 << 20;
@@ -20,6 +22,9 @@ fn builder(tcp: bool) -> rpc_core::RuntimeBuilder {
 
 #[test]
 fn a_value_of_64_mib_travels_by_read_each_way_and_little_else_is_sent() {
+    if Place::here().skips(SLOW_TO_REGISTER) {
+        return;
+    }
     for &tcp in links() {
         let mut quiescence = Quiescence::within(Duration::from_secs(120));
         let server = quiescence.runtime(builder(tcp));

@@ -16,7 +16,7 @@ use rpc_core::{
 use rpc_tests::devices::usage;
 use rpc_tests::{Place, Quiescence};
 
-use crate::fixture::{PAYLOADS, links, together};
+use crate::fixture::{PAYLOADS, SLOW_TO_REGISTER, links, together};
 
 const MIB: usize = 1 << 20;
 /// One value of the greatest size.
@@ -298,6 +298,9 @@ fn fields_of_every_shape_travel_aligned_and_uncopied_both_ways() {
 
 #[test]
 fn a_value_of_64_mib_is_put_and_got_with_one_block_of_its_size_on_each_side() {
+    if Place::here().skips(SLOW_TO_REGISTER) {
+        return;
+    }
     for &tcp in links() {
         let mut quiescence = Quiescence::within(LIMIT);
         let mut cores = Cores::start(&mut quiescence, 1, tcp);

@@ -209,7 +209,9 @@ fn metadata_that_is_damaged_fails_its_call_and_metadata_beyond_the_limit_its_con
 fn a_payload_that_cannot_be_read_ends_its_call_and_its_connection() {
     let mut world = world();
     let handled = |world: &mut World| world.server.stats().get("handled");
-    for segments in [vec![piece(100_000, 1)], vec![piece(1, 1); 16], vec![piece(32 << 20, 1)]] {
+    // A guest pins memory more slowly than a message waits for it.
+    let large = if Place::here().is_soft() { 32 << 20 } else { 2 << 20 };
+    for segments in [vec![piece(100_000, 1)], vec![piece(1, 1); 16], vec![piece(large, 1)]] {
         let mut attacker = world.attacker();
         attacker.call(&Call { segments: &segments, ..ECHO });
         attacker.ends();

@@ -5,12 +5,19 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use rpc_core::wire::{AddressBlob, ControlMessage, Features, Hello, Role, SoftLink};
+use rpc_tests::Place;
 use rpc_tests::hostile::{Honest, raw};
 
-use super::world;
+use super::{ABOUT_LINKS, world};
+
+/// Why some are left out over libibverbs, where a test takes longer.
+const ABOUT_CONTROL: &str = "it is about the control port, and no device has a part in it";
 
 #[test]
 fn what_is_no_hello_is_closed_and_a_hello_that_does_not_fit_is_told_why() {
+    if Place::here().skips(ABOUT_CONTROL) {
+        return;
+    }
     let world = world();
     let garbage: [&[u8]; 4] =
         [b"GET / HTTP/1.1\r\n\r\n", &[0; 64], &[0xff; 5000], b"\x89rpcq\r\n\x1a\0\0\0\0\0\0\0\0"];
@@ -78,6 +85,9 @@ fn a_device_address_that_lies_is_refused_in_words() {
 
 #[test]
 fn a_hello_and_then_silence_ends_at_the_deadline() {
+    if Place::here().skips(ABOUT_CONTROL) {
+        return;
+    }
     let world = world();
     let mut silent = raw::connect(world.port());
     raw::say(&mut silent, &raw::hello(|_| ()));
@@ -90,6 +100,9 @@ fn a_hello_and_then_silence_ends_at_the_deadline() {
 
 #[test]
 fn a_peer_that_never_comes_to_its_queue_pair_is_closed() {
+    if Place::here().skips(ABOUT_LINKS) {
+        return;
+    }
     let world = world();
     let mut stream = raw::shake(world.port(), lie);
     assert!(matches!(raw::hear(&mut stream), Some(ControlMessage::Blob(_))));
@@ -99,6 +112,9 @@ fn a_peer_that_never_comes_to_its_queue_pair_is_closed() {
 
 #[test]
 fn a_thousand_half_hellos_keep_nobody_waiting() {
+    if Place::here().skips(ABOUT_CONTROL) {
+        return;
+    }
     rpc_core::cm::raise_nofile_limit();
     let world = world();
     let half = &raw::hello(|_| ())[..40];
@@ -136,6 +152,9 @@ fn black_hole() -> (TcpListener, Vec<TcpStream>, SocketAddr) {
 
 #[test]
 fn a_peer_cannot_have_the_server_dial_into_the_void() {
+    if Place::here().skips(ABOUT_LINKS) {
+        return;
+    }
     rpc_core::cm::raise_nofile_limit();
     let world = world();
     let (_listener, _waiting, at) = black_hole();

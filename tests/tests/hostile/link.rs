@@ -3,9 +3,10 @@
 use std::net::TcpStream;
 
 use rpc_core::verbs::Link;
+use rpc_tests::Place;
 use rpc_tests::hostile::{Attacker, Call, raw};
 
-use super::world;
+use super::{ABOUT_LINKS, world};
 
 const MAGIC: [u8; 8] = *b"softlnk\x01";
 
@@ -20,6 +21,9 @@ fn guid(attacker: &Attacker) -> u64 {
 
 #[test]
 fn what_is_no_hello_or_for_another_device_is_closed() {
+    if Place::here().skips(ABOUT_LINKS) {
+        return;
+    }
     let world = world();
     let attacker = world.attacker();
     let (at, guid) = (attacker.link_port(), guid(&attacker));
@@ -37,6 +41,9 @@ fn what_is_no_hello_or_for_another_device_is_closed() {
 
 #[test]
 fn packets_that_are_none_end_their_link_and_packets_of_a_stranger_reach_no_queue_pair() {
+    if Place::here().skips(ABOUT_LINKS) {
+        return;
+    }
     let mut world = world();
     let mut attacker = world.attacker();
     let (at, guid) = (attacker.link_port(), guid(&attacker));
@@ -74,6 +81,9 @@ fn packets_that_are_none_end_their_link_and_packets_of_a_stranger_reach_no_queue
 
 #[test]
 fn links_without_end_disturb_nobody_and_go_with_their_sockets() {
+    if Place::here().skips(ABOUT_LINKS) {
+        return;
+    }
     rpc_core::cm::raise_nofile_limit();
     let mut world = world();
     let attacker = world.attacker();
@@ -94,6 +104,9 @@ fn links_without_end_disturb_nobody_and_go_with_their_sockets() {
 
 #[test]
 fn sockets_that_never_say_who_they_are_make_room_for_one_that_does() {
+    if Place::here().skips(ABOUT_LINKS) {
+        return;
+    }
     rpc_core::cm::raise_nofile_limit();
     let world = world();
     let first = world.attacker();

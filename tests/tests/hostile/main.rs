@@ -17,6 +17,9 @@ use rpc_tests::hostile::World;
 
 const SERVER: &str = env!("CARGO_BIN_EXE_hostile-target");
 
+/// Why some are left out over libibverbs.
+const ABOUT_LINKS: &str = "it is about the links of the software device";
+
 /// Code numbers that statuses and refusals carry.
 const INVALID_ARGUMENT: u32 = 3;
 const RESOURCE_EXHAUSTED: u32 = 8;

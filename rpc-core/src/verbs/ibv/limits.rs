@@ -18,6 +18,9 @@ const READS_MAX: i32 = 16;
 /// 4.096 µs × 2^19, about two seconds: an emulated CPU may be away for hundreds of milliseconds.
 const SOFT_ROCE_ACK_TIMEOUT: u8 = 19;
 
+/// One less than what it takes for no limit.
+const SOFT_ROCE_RETRIES: u8 = 6;
+
 /// Whether a device is the kernel's soft-RoCE.
 pub(super) const fn is_soft_roce(attr: &ibv_device_attr) -> bool {
     attr.vendor_id == VENDOR_SOFT_ROCE
@@ -43,6 +46,7 @@ pub(super) fn limits(attr: &ibv_device_attr, port: &PortState, inline_bytes_max:
         remote_invalidate: !is_soft_roce(attr),
         last_wqe_event: !is_soft_roce(attr) || kernel_release() >= (6, 12),
         ack_timeout_min: if is_soft_roce(attr) { SOFT_ROCE_ACK_TIMEOUT } else { 0 },
+        retries_max: if is_soft_roce(attr) { SOFT_ROCE_RETRIES } else { 7 },
     }
 }
 

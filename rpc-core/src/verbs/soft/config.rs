@@ -50,6 +50,7 @@ impl SoftConfig {
                 remote_invalidate: true,
                 last_wqe_event: true,
                 ack_timeout_min: 0,
+                retries_max: 7,
             },
             piece_bytes: 64 << 10,
             seed: None,
