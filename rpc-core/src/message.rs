@@ -13,8 +13,11 @@ use crate::Metadata;
 /// Values of any type that stay in this process, one of each type: for layers and interceptors.
 #[derive(Default)]
 pub struct Extensions {
-    values: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    /// Most messages have none: then nothing is allocated, and no hasher is seeded.
+    values: Option<Box<Values>>,
 }
+
+type Values = HashMap<TypeId, Box<dyn Any + Send + Sync>>;
 
 impl Extensions {
     /// No values.
@@ -24,29 +27,30 @@ impl Extensions {
 
     /// Sets the value of its type; returns the one that was there.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) -> Option<T> {
-        let before = self.values.insert(TypeId::of::<T>(), Box::new(value))?;
+        let before =
+            self.values.get_or_insert_default().insert(TypeId::of::<T>(), Box::new(value))?;
         before.downcast().ok().map(|before| *before)
     }
 
     /// The value of a type.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.values.get(&TypeId::of::<T>())?.downcast_ref()
+        self.values.as_ref()?.get(&TypeId::of::<T>())?.downcast_ref()
     }
 
     /// The value of a type, to change.
     pub fn get_mut<T: Send + Sync + 'static>(&mut self) -> Option<&mut T> {
-        self.values.get_mut(&TypeId::of::<T>())?.downcast_mut()
+        self.values.as_mut()?.get_mut(&TypeId::of::<T>())?.downcast_mut()
     }
 
     /// Takes the value of a type out.
     pub fn remove<T: Send + Sync + 'static>(&mut self) -> Option<T> {
-        self.values.remove(&TypeId::of::<T>())?.downcast().ok().map(|value| *value)
+        self.values.as_mut()?.remove(&TypeId::of::<T>())?.downcast().ok().map(|value| *value)
     }
 }
 
 impl fmt::Debug for Extensions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Extensions({})", self.values.len())
+        write!(f, "Extensions({})", self.values.as_ref().map_or(0, |values| values.len()))
     }
 }
 

@@ -14,6 +14,9 @@ use crate::failure::Failure;
 /// Bytes of a request and of its answer.
 const BLOB_BYTES: usize = 64;
 
+/// Attempts to connect: under callgrind, on a busy machine, a handshake may take longer than it may.
+const ATTEMPTS: u32 = 20;
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Calls to make.
@@ -33,8 +36,15 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let runtime = client.runtime().clone();
     let (calls, outstanding) = (options.calls, options.outstanding.max(1));
     let connecting = async move {
-        let channel = Channel::builder(&address).runtime(&runtime).connect().await?;
-        Ok(EchoClient::new(channel))
+        let mut attempts = ATTEMPTS;
+        loop {
+            attempts -= 1;
+            match Channel::builder(&address).runtime(&runtime).connect().await {
+                Ok(channel) => return Ok(EchoClient::new(channel)),
+                Err(status) if attempts == 0 => return Err(status.into()),
+                Err(_) => {}
+            }
+        }
     };
     // While the control thread connects, turns pass that depend on the time; they are not counted.
     let echo_client = turn_until(&mut client, &mut server, connecting)?;

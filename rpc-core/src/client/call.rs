@@ -8,7 +8,7 @@ use prost::Message;
 use super::channel::Channel;
 use super::lane::Connection;
 use crate::caller::sealed::Sealed;
-use crate::codec::{self, CodecError, Encoded, Outbound, Segments};
+use crate::codec::{self, CodecError, Encoded, OutboundLimits};
 use crate::engine::{
     CallCell, CallSubmission, ConnectionKey, CoreShared, OutgoingCall, Reply, Submission, local,
     outbound,
@@ -35,8 +35,21 @@ impl Caller for Channel {
             self.inner.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
         });
         let lane = self.lane();
-        let connection = lane.connection(&self.inner.runtime, deadline).await?;
-        let body = self.encode(message, &parts.metadata, connection).await?;
+        let connection = match lane.ready_connection() {
+            Some(connection) => connection,
+            None => lane.connection(&self.inner.runtime, deadline).await?,
+        };
+        let limits = self.limits(&parts.metadata, connection);
+        let encoded = Encoded::new(&message, &limits).map_err(not_sent)?;
+        // Whatever the message held is held by what was encoded, if it is still needed.
+        drop(message);
+        let body = match encoded {
+            Encoded::Eager(body) => body,
+            Encoded::Large(rope) => {
+                let pool = self.inner.runtime.pool();
+                rope.place(pool, Use::Request, &limits).await.map_err(not_sent)?
+            }
+        };
         let call = OutgoingCall {
             method: method.path(),
             deadline: deadline.map(|deadline| self.inner.runtime.clock().at(deadline)),
@@ -89,19 +102,10 @@ impl Caller for Channel {
 }
 
 impl Channel {
-    async fn encode<Q: Message>(
-        &self,
-        message: Q,
-        metadata: &Metadata,
-        connection: Connection,
-    ) -> Result<Outbound, Status> {
+    fn limits(&self, metadata: &Metadata, connection: Connection) -> OutboundLimits {
         let negotiated = connection.negotiated;
         let max = self.inner.options.message_bytes_max.min(negotiated.message_bytes_max);
-        let limits = outbound::limits(negotiated.eager_bytes, metadata.encoded_len(), max);
-        let encoded = Encoded::new(&message, &limits).map_err(not_sent)?;
-        // Whatever the message held is held by what was encoded, if it is still needed.
-        drop(message);
-        encoded.prepare(self.inner.runtime.pool(), Use::Request, &limits).await.map_err(not_sent)
+        outbound::limits(negotiated.eager_bytes, metadata.encoded_len(), max)
     }
 }
 
@@ -120,20 +124,17 @@ fn make(
     let cell = CallCell::new(Arc::clone(shared));
     let shared = Arc::clone(shared);
     let guard = Abandon(Arc::clone(&cell));
-    let mut submission = Some(Submission::Call(CallSubmission { connection, cell, call }));
+    let submission = Submission::Call(CallSubmission { connection, cell, call });
+    // Boxed, so that a future which waits for nothing but its answer is small.
+    let mut refused = local::submit_if_current(&shared, submission)
+        .and_then(|elsewhere| shared.submit(elsewhere).err().map(Box::new));
     std::future::poll_fn(move |context| {
-        if let Some(pending) = submission.take() {
-            let mut pending = Some(pending);
-            local::with_current(&shared, |local| {
-                local.submissions.borrow_mut().extend(pending.take());
-            });
-            if let Some(pending) = pending
-                && let Err(refused) = shared.submit(pending)
-            {
-                submission = Some(refused);
-                shared.wait_for_room(context.waker());
-                return Poll::Pending;
-            }
+        if let Some(pending) = refused.take()
+            && let Err(again) = shared.submit(*pending)
+        {
+            refused = Some(Box::new(again));
+            shared.wait_for_room(context.waker());
+            return Poll::Pending;
         }
         guard.0.poll(context)
     })
@@ -149,7 +150,7 @@ impl Drop for Abandon {
 }
 
 fn decode<R: Message + Default>(reply: Reply) -> Result<Response<R>, Status> {
-    let message = codec::decode(Segments::new(reply.body.segments)).map_err(|error| {
+    let message = codec::decode(reply.body.into_segments()).map_err(|error| {
         Status::internal(format!(
             "the answer is no message of the method's type: {error}; caller and server may have \
              been built from different .proto files"

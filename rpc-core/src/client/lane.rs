@@ -84,6 +84,11 @@ impl Lane {
         .await
     }
 
+    /// The connection, if there is one now.
+    pub(super) fn ready_connection(&self) -> Option<Connection> {
+        self.lock().connection
+    }
+
     fn poll_connection(
         self: &Arc<Self>,
         runtime: &Runtime,

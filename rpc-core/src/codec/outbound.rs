@@ -76,9 +76,9 @@ impl Encoded {
             return Err(CodecError::TooLarge { len: len as u64, max: limits.message_bytes_max });
         }
         if len <= limits.eager_space {
-            let mut inline = BytesMut::with_capacity(len);
+            let mut inline = Vec::with_capacity(len);
             message.encode_raw(&mut inline);
-            return Ok(Self::Eager(Outbound { inline: inline.freeze(), segments: Vec::new() }));
+            return Ok(Self::Eager(Outbound { inline: inline.into(), segments: Vec::new() }));
         }
         Ok(Self::Large(Rope::encode(message, limits.piece_min)))
     }

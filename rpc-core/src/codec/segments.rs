@@ -12,6 +12,10 @@ use crate::mem::{PayloadMut, Pool};
 /// field never keeps a large buffer, and a page never is copied.
 pub const SLICE_MIN: usize = 4 << 10;
 
+/// A field that ends a message inside the frame takes the frame's copy with it, instead of another
+/// copy, if that is no more than so many times as long.
+const FRAME_KEPT_MAX: usize = 2;
+
 /// A part of a received message, in the message's order.
 #[derive(Clone)]
 pub enum InSegment {
@@ -53,12 +57,15 @@ impl fmt::Debug for InSegment {
 /// A received message as one [`Buf`] over its parts.
 ///
 /// `copy_to_bytes` of at least [`SLICE_MIN`] bytes that lie in one part gives that part, or a slice
-/// of it, without a copy; anything smaller, or that spans parts, is copied to the heap.
+/// of it, without a copy; anything smaller, or that spans parts, is copied to the heap. What came
+/// inside the frame is on the heap already: its end is not copied again if it is most of it.
 pub struct Segments {
     /// The part being read; empty only at the end.
     now: Bytes,
     /// Whether parts of `now` may be handed out by reference.
     now_shared: bool,
+    /// The length of the part that came inside the frame and that `now` is the rest of; else 0.
+    now_frame: usize,
     rest: vec::IntoIter<InSegment>,
     remaining: usize,
 }
@@ -67,22 +74,24 @@ impl Segments {
     /// Reads over these parts in order.
     pub fn new(parts: Vec<InSegment>) -> Self {
         let remaining = parts.iter().map(InSegment::len).fold(0, usize::saturating_add);
-        let (now, now_shared) = (Bytes::new(), false);
-        let mut segments = Self { now, now_shared, rest: parts.into_iter(), remaining };
+        let rest = parts.into_iter();
+        let mut segments =
+            Self { now: Bytes::new(), now_shared: false, now_frame: 0, rest, remaining };
         segments.next_part();
         segments
     }
 
     /// Reads over one run of bytes that came inside the frame.
     pub fn inline(bytes: Bytes) -> Self {
-        let rest = Vec::new().into_iter();
-        Self { remaining: bytes.len(), now: bytes, now_shared: true, rest }
+        let (remaining, rest) = (bytes.len(), Vec::new().into_iter());
+        Self { now: bytes, now_shared: true, now_frame: remaining, rest, remaining }
     }
 
     /// Goes on to the next part that has bytes, if this one has none left.
     fn next_part(&mut self) {
         while self.now.is_empty() {
             let Some(part) = self.rest.next() else { return };
+            self.now_frame = if let InSegment::Inline(bytes) = &part { bytes.len() } else { 0 };
             (self.now, self.now_shared) = match part {
                 InSegment::Inline(bytes) | InSegment::Piece(bytes) => (bytes, true),
                 InSegment::Transient(bytes) => (bytes, false),
@@ -117,6 +126,13 @@ impl Buf for Segments {
         if self.now_shared && len >= SLICE_MIN && len <= self.now.len() {
             self.remaining -= len;
             let bytes = self.now.split_to(len);
+            self.next_part();
+            return bytes;
+        }
+        let is_kept = self.now_frame > 0 && len * FRAME_KEPT_MAX >= self.now_frame;
+        if is_kept && len == self.now.len() {
+            self.remaining -= len;
+            let bytes = std::mem::take(&mut self.now);
             self.next_part();
             return bytes;
         }

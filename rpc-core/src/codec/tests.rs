@@ -368,6 +368,21 @@ fn a_small_field_pins_nothing() {
 }
 
 #[test]
+fn a_field_that_is_most_of_its_frame_keeps_the_frames_bytes_and_a_shorter_one_is_copied() {
+    let of = |len| Shapes { text: "x".repeat(60), plain: filled(len, 1), ..Shapes::default() };
+    for (len, kept) in [(200, true), (20, false)] {
+        // In the frame the text comes first, so that the field is the end of it.
+        let mut frame = Shapes { plain: Bytes::new(), ..of(len) }.encode_to_vec();
+        frame.extend(Shapes { text: String::new(), ..of(len) }.encode_to_vec());
+        let frame = Bytes::from(frame);
+        let end = frame.as_ptr_range().end;
+        let got: Shapes = decode(Segments::inline(frame)).unwrap();
+        assert_eq!(got, of(len));
+        assert_eq!(got.plain.as_ptr_range().end == end, kept, "{len} bytes");
+    }
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "about real lengths")]
 fn who_hoards_gets_copies_and_the_buffer_is_free_after_decoding() {
     let pool = pool(8 * MIB);

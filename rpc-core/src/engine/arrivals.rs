@@ -65,14 +65,17 @@ impl<D: Device> Engine<D> {
         if self.arrived.is_empty() {
             return 0;
         }
-        let arrived = std::mem::take(&mut self.arrived);
+        let mut arrived = std::mem::take(&mut self.arrived);
         let count = arrived.len();
         let mut started = turn.clock.now();
-        for call in arrived {
+        for call in arrived.drain(..) {
             let method = self.begin(turn, call);
             let ended = turn.clock.now();
             turn.report_stall(method, ended.since(started));
             started = ended;
+        }
+        if self.arrived.is_empty() {
+            self.arrived = arrived; // for its memory
         }
         count
     }

@@ -155,6 +155,9 @@ impl<D: Device> Connection<D> {
 
     /// The body of a message that arrived, with the pieces that were READ for it.
     pub(super) fn take_body(&mut self, pool: &Pool, body: InBody) -> ReceivedBody {
+        if body.segments.is_empty() {
+            return ReceivedBody::Inline(body.inline);
+        }
         let mut pieces: Vec<Option<PayloadMut>> = body
             .transfer
             .and_then(|transfer| self.transfers.remove(&transfer))
@@ -162,9 +165,6 @@ impl<D: Device> Connection<D> {
             .into_iter()
             .map(Some)
             .collect();
-        if body.segments.is_empty() {
-            return ReceivedBody { segments: vec![Part::Inline(body.inline)] };
-        }
         let mut inline = body.inline;
         let mut segments = Vec::with_capacity(body.segments.len());
         for segment in body.segments {
@@ -181,6 +181,6 @@ impl<D: Device> Connection<D> {
                 }
             }
         }
-        ReceivedBody { segments }
+        ReceivedBody::Parts(segments)
     }
 }

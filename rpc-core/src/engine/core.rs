@@ -204,15 +204,18 @@ impl Core {
             let Some(runnable) = self.shared.take_runnable() else { break };
             self.local.ready.borrow_mut().push_back(runnable);
         }
-        let mut first = None;
+        let (mut first, mut before) = (None, Time::ZERO);
         for done in 0..TASKS_PER_TURN {
             let next = self.local.ready.borrow_mut().pop_front();
             let Some(runnable) = next else { return done };
-            let before = self.clock.now();
-            let first = *first.get_or_insert(before);
+            let first = *first.get_or_insert_with(|| {
+                before = self.clock.now();
+                before
+            });
             run_task(runnable);
             let after = self.clock.now();
             turn.report_stall("a task", after.since(before));
+            before = after;
             if after.since(first) > TASKS_PER_TURN_TIME {
                 return done + 1;
             }

@@ -15,6 +15,7 @@ use super::drive::{Drive, Turn};
 use super::executor::Joining;
 use super::install::Install;
 use super::offload::{Awaited, Offload};
+use super::receives::Reposting;
 use super::shared::Totals;
 use super::sleep::Sleeper;
 use super::slots::Slots;
@@ -56,6 +57,7 @@ pub(crate) struct Engine<D: Device> {
     pub(super) starved: Vec<u32>,
     /// Receives that were consumed in this turn, with the connection each belongs to.
     pub(super) consumed: Vec<(EagerSlot, Option<u32>)>,
+    pub(super) reposting: Reposting,
     /// Receives in the SRQ that belonged to connections that have gone.
     pub(super) receives_orphaned: u32,
     pub(super) receives_posted: u32,
@@ -217,6 +219,7 @@ impl<D: Device> Engine<D> {
             dirty: VecDeque::new(),
             starved: Vec::new(),
             consumed: Vec::new(),
+            reposting: Reposting::default(),
             receives_orphaned: 0,
             receives_posted: 0,
             receives_lent: 0,

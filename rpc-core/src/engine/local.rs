@@ -91,6 +91,17 @@ pub(crate) fn with_current<R>(shared: &CoreShared, f: impl FnOnce(&Local) -> R) 
         .flatten()
 }
 
+/// Queues a submission on the current core if it is the submission's; gives it back otherwise.
+pub(crate) fn submit_if_current(shared: &CoreShared, submission: Submission) -> Option<Submission> {
+    let mut submission = Some(submission);
+    with_current(shared, |local| {
+        if let Some(submission) = submission.take() {
+            local.submissions.borrow_mut().push_back(submission);
+        }
+    });
+    submission
+}
+
 /// Queues a task on the current core if it is the task's; gives it back otherwise.
 pub(crate) fn push_if_current(shared: &CoreShared, runnable: Runnable) -> Option<Runnable> {
     let mut runnable = Some(runnable);

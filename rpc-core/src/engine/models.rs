@@ -40,7 +40,7 @@ fn call_on(shared: &Arc<CoreShared>) -> (Arc<CallCell>, Submission) {
 }
 
 fn reply() -> Result<Reply, Status> {
-    Ok(Reply { metadata: bytes::Bytes::new(), body: ReceivedBody::default() })
+    Ok(Reply { metadata: bytes::Bytes::new(), body: ReceivedBody::Inline(bytes::Bytes::new()) })
 }
 
 /// A core goes to sleep while another thread gives it a job: the job is run.

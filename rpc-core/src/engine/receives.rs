@@ -7,6 +7,14 @@ use super::wr_id::WrId;
 use crate::mem::{EagerSlab, EagerSlot};
 use crate::verbs::{Device, RecvBatch, Srq, VerbsError};
 
+/// What is posted again in a turn: kept between turns for its memory.
+#[derive(Default)]
+pub(super) struct Reposting {
+    buffers: Vec<EagerSlot>,
+    /// The connection that each belongs to.
+    owners: Vec<u32>,
+}
+
 /// A free eager buffer; a slab that `grows` by itself does so if it has none and may.
 pub(super) fn take_slot(slab: &mut EagerSlab, grows: bool) -> Option<EagerSlot> {
     if let Some(slot) = slab.alloc() {
@@ -32,15 +40,14 @@ impl<D: Device> Engine<D> {
         if self.consumed.is_empty() {
             return;
         }
-        let consumed = std::mem::take(&mut self.consumed);
-        let mut buffers = Vec::with_capacity(consumed.len());
-        let mut owners = Vec::with_capacity(consumed.len());
-        for (buffer, owner) in consumed {
+        let mut consumed = std::mem::take(&mut self.consumed);
+        let Reposting { mut buffers, mut owners } = std::mem::take(&mut self.reposting);
+        for (buffer, owner) in consumed.drain(..) {
             let open =
                 owner.is_some_and(|slot| self.connections.at(slot).is_some_and(|c| c.is_alive()));
             if open {
                 buffers.push(buffer);
-                owners.extend(owner);
+                owners.push(owner.unwrap_or_default());
             } else if self.goes_with_its_connection(owner) {
                 self.slab.free(buffer);
             } else {
@@ -48,18 +55,19 @@ impl<D: Device> Engine<D> {
                 buffers.push(buffer);
             }
         }
-        if let Err(error) = self.post_receives(buffers) {
+        self.consumed = consumed;
+        let posted = self.post_receives(&mut buffers);
+        if let Err(error) = &posted {
             tracing::error!(%error, "receives could not be posted again; connections are closed");
-            for slot in owners {
-                self.lose(turn, slot, super::teardown::Loss::Device(error.to_string()));
-            }
-            return;
         }
-        for slot in owners {
-            if let Some(connection) = self.connections.at(slot) {
+        for slot in owners.drain(..) {
+            if let Err(error) = &posted {
+                self.lose(turn, slot, super::teardown::Loss::Device(error.to_string()));
+            } else if let Some(connection) = self.connections.at(slot) {
                 connection.protocol.on_receives_posted(1);
             }
         }
+        self.reposting = Reposting { buffers, owners };
     }
 
     /// Takes a consumed receive from those of a connection that has gone or is going. False: it has
@@ -79,13 +87,13 @@ impl<D: Device> Engine<D> {
     }
 
     /// Posts `buffers` as receives in one chain.
-    fn post_receives(&mut self, buffers: Vec<EagerSlot>) -> Result<(), VerbsError> {
+    fn post_receives(&mut self, buffers: &mut Vec<EagerSlot>) -> Result<(), VerbsError> {
         let count = buffers.len() as u32;
         if count == 0 {
             return Ok(());
         }
         let mut batch = self.srq.batch();
-        for buffer in buffers {
+        for buffer in buffers.drain(..) {
             let chunk = self.slab.chunk(&buffer);
             let lkey = self.registrar.eager_lkey(&self.slab, chunk)?;
             let len = self.slab.slot_bytes();
@@ -111,7 +119,7 @@ impl<D: Device> Engine<D> {
             buffers.push(buffer);
         }
         let given = adopted + buffers.len() as u32;
-        if let Err(error) = self.post_receives(buffers) {
+        if let Err(error) = self.post_receives(&mut buffers) {
             self.receives_orphaned += adopted;
             return Err(error);
         }

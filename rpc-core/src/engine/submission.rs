@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::allowance::{Allowance, Allowed};
 use super::cell::CallCell;
-use crate::codec::{InSegment, Outbound};
+use crate::codec::{InSegment, Outbound, Segments};
 use crate::protocol::CallId;
 use crate::{Execution, Metadata, Peer, Status, Time};
 
@@ -51,9 +51,22 @@ pub(crate) struct OutgoingCall {
 }
 
 /// A message as it came: parts that lay in frames, and pieces that were READ.
-#[derive(Debug, Default)]
-pub(crate) struct ReceivedBody {
-    pub(crate) segments: Vec<InSegment>,
+#[derive(Debug)]
+pub(crate) enum ReceivedBody {
+    /// All of it lay in the frame.
+    Inline(Bytes),
+    /// In the message's order.
+    Parts(Vec<InSegment>),
+}
+
+impl ReceivedBody {
+    /// The message, to be decoded.
+    pub(crate) fn into_segments(self) -> Segments {
+        match self {
+            Self::Inline(bytes) => Segments::inline(bytes),
+            Self::Parts(parts) => Segments::new(parts),
+        }
+    }
 }
 
 /// A call that arrived, on its way to a handler.

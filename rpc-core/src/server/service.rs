@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use crate::codec::{self, CodecError, Encoded, Segments};
+use crate::codec::{self, CodecError, Encoded};
 use crate::engine::{Allowance, Answer, Answered, Clock, HandlerFuture, IncomingCall, outbound};
 use crate::mem::{Pool, Use};
 use crate::{MethodDescriptor, Request, RequestParts, Response, Status, Time};
@@ -102,7 +102,7 @@ fn decode<Q: Message + Default>(
     let metadata = outbound::decode_metadata(&incoming.metadata).map_err(|error| {
         Status::invalid_argument(format!("the call's metadata is damaged: {error}"))
     })?;
-    let message = codec::decode(Segments::new(incoming.body.segments)).map_err(|error| {
+    let message = codec::decode(incoming.body.into_segments()).map_err(|error| {
         Status::invalid_argument(format!(
             "the request is no message of the method's type: {error}; caller and server may have \
              been built from different .proto files"
@@ -130,18 +130,17 @@ async fn encode<R: Message>(
     let unsendable = |error: CodecError| {
         Status::resource_exhausted(format!("the answer cannot be sent: {error}")).with_source(error)
     };
-    let encoded = Encoded::new(&message, &limits).map_err(unsendable)?;
-    let allowed = match &encoded {
-        Encoded::Eager(_) => None,
-        // Before memory is taken: a peer that does not release its answers waits for itself.
-        Encoded::Large(_) => {
-            let taken = allowance.take(message.encoded_len() as u64).await;
-            Some(taken.map_err(|error| Status::resource_exhausted(error.to_string()))?)
+    let rope = match Encoded::new(&message, &limits).map_err(unsendable)? {
+        Encoded::Eager(outbound) => {
+            return Ok(Answered { outbound, metadata, allowed: None, deadline });
         }
+        Encoded::Large(rope) => rope,
     };
+    // Before memory is taken: a peer that does not release its answers waits for itself.
+    let taken = allowance.take(message.encoded_len() as u64).await;
+    let allowed = Some(taken.map_err(|error| Status::resource_exhausted(error.to_string()))?);
     // Whatever the message held is held by what was encoded, if it is still needed.
     drop(message);
-    let outbound =
-        encoded.prepare(&context.pool, Use::Response, &limits).await.map_err(unsendable)?;
+    let outbound = rope.place(&context.pool, Use::Response, &limits).await.map_err(unsendable)?;
     Ok(Answered { outbound, metadata, allowed, deadline })
 }
