@@ -149,6 +149,16 @@ fn the_debug_text_is_for_people_as_unwrap_prints_it() {
 }
 
 #[test]
+fn a_nested_type_that_is_taken_from_elsewhere_collides_with_nothing() {
+    let builder = Builder::new()
+        .extern_path(".bad.inside.Outer.foo_bar", "::elsewhere::FooBar")
+        .extern_path(".bad.inside.Outer.Foo_Bar", "::elsewhere::Colour");
+    let left = problems(builder, &["fixtures/bad/inside.proto"]);
+    assert!(left.iter().all(|problem| !problem.contains("`FooBar`")), "{left:#?}");
+    assert!(left.iter().any(|problem| problem.contains("`third`")), "{left:#?}");
+}
+
+#[test]
 fn names_inside_messages_and_enums_that_collide_are_named_with_both_places() {
     let file = "fixtures/bad/inside.proto";
     let clash = |place: &str, what: &str, rust: &str, first: &str, first_place: &str| {

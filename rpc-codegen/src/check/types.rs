@@ -44,21 +44,20 @@ impl Checker<'_> {
     pub(super) fn types(&mut self, file: &FileDescriptorProto) {
         let package = file.package().to_owned();
         let scope = Scope { file, module: module_path(&package), proto: package };
-        let is_extern = |name: &str| self.builder.is_extern(&full_name(file.package(), name));
-        let mut messages: Vec<_> = (0..).zip(&file.message_type).collect();
-        messages.retain(|(_, message)| !is_extern(message.name()));
-        let mut enums: Vec<_> = (0..).zip(&file.enum_type).collect();
-        enums.retain(|(_, enumeration)| !is_extern(enumeration.name()));
-        for (index, message) in messages {
+        for (index, message) in (0..).zip(&file.message_type) {
             self.message(&scope, message, &[FILE_MESSAGE, index]);
         }
-        for (index, enumeration) in enums {
+        for (index, enumeration) in (0..).zip(&file.enum_type) {
             self.enumeration(&scope, enumeration, &[FILE_ENUM, index]);
         }
     }
 
     fn message(&mut self, scope: &Scope<'_>, message: &DescriptorProto, path: &[i32]) {
         let name = scope.name_of(message.name());
+        // Nothing is generated for it, nor for what is nested in it.
+        if self.builder.is_extern(&format!(".{name}")) {
+            return;
+        }
         self.claim(scope, type_name(message.name()), &format!("message {name}"), path);
         if has_module(message) {
             let what = format!("the module of message {}", message.name());
@@ -105,6 +104,9 @@ impl Checker<'_> {
 
     fn enumeration(&mut self, scope: &Scope<'_>, found: &EnumDescriptorProto, path: &[i32]) {
         let name = scope.name_of(found.name());
+        if self.builder.is_extern(&format!(".{name}")) {
+            return;
+        }
         self.claim(scope, type_name(found.name()), &format!("enum {name}"), path);
         let mut numbers = Vec::new();
         let mut variants = HashMap::new();

@@ -38,6 +38,7 @@ impl<D: Device> Engine<D> {
             self.polls_dry += 1;
         }
         self.completions = completions;
+        self.end_silent(turn);
         if self.offload.is_none() && turn.now.since(self.async_seen) >= ASYNC_EVERY {
             self.async_seen = turn.now;
             self.poll_async(turn);
@@ -86,6 +87,9 @@ impl<D: Device> Engine<D> {
         let current = self.connections.key(slot).map(|key| key.generation as u16);
         if current != Some(generation) {
             return; // of a connection that has gone
+        }
+        if let Some(connection) = self.connections.at(slot) {
+            connection.moved.completed(turn.now);
         }
         let outcome = completion.outcome();
         if let Err(failure) = outcome {

@@ -1,5 +1,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_task::Task;
 use slab::Slab;
@@ -8,8 +9,9 @@ use super::allowance::{Allowance, Allowed};
 use super::cell::CallCell;
 use super::engine::Reservation;
 use super::executor::Joining;
-use super::fetches::{READ_STALL, WaitingFetch};
+use super::fetches::WaitingFetch;
 use super::send_queue::SendQueue;
+use super::silence::Moved;
 use super::submission::{
     Answer, CallSubmission, ConnectionKey, Dispatch, Method, Observer, ReceivedBody,
 };
@@ -50,6 +52,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) transfers: HashMap<TransferId, Vec<PayloadMut>>,
     /// When a READ last brought something, or the first of those that are outstanding began.
     pub(super) read_at: Time,
+    /// When its send queue last moved.
+    pub(super) moved: Moved,
     /// Messages whose payloads have no destination yet.
     pub(super) fetches: VecDeque<WaitingFetch>,
     /// Messages with payloads that wait for a lease.
@@ -130,10 +134,10 @@ impl<D: Device> Connection<D> {
         self.stage == Stage::Open
     }
 
-    /// When its READs will have brought nothing for too long; `None` if none is outstanding.
-    pub(super) fn stalls_at(&self) -> Option<Time> {
+    /// When its READs will have brought nothing for `too_long`; `None` if none is outstanding.
+    pub(super) fn stalls_at(&self, too_long: Duration) -> Option<Time> {
         let reads = self.is_alive() && self.protocol.reads_outstanding() > 0;
-        reads.then(|| self.read_at + READ_STALL)
+        reads.then(|| self.read_at + too_long)
     }
 
     /// Whether its QP is in use, and not in ERR.

@@ -4,6 +4,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use super::arrivals::Arrived;
 use super::capacity::{
@@ -13,6 +14,7 @@ use super::cell::{CallCell, CallPlace};
 use super::connection::{Connection, Stage};
 use super::drive::{Drive, Turn};
 use super::executor::Joining;
+use super::fetches::read_stall;
 use super::install::Install;
 use super::offload::{Awaited, Offload};
 use super::receives::Reposting;
@@ -66,6 +68,11 @@ pub(crate) struct Engine<D: Device> {
     pub(super) arrived: Vec<Arrived>,
     /// Connections whose messages wait for memory, in turn.
     pub(super) fetches: VecDeque<ConnectionKey>,
+    /// How long a connection's READs may bring nothing while others wait for its memory.
+    pub(super) read_stall: Duration,
+    /// How long the device may say nothing of what is posted.
+    pub(super) silence_max: Option<Duration>,
+    pub(super) silence_seen: Time,
     pub(super) async_seen: Time,
     /// The device or a queue is lost, and with it every connection.
     pub(super) failed: bool,
@@ -225,6 +232,9 @@ impl<D: Device> Engine<D> {
             receives_lent: 0,
             arrived: Vec::new(),
             fetches: VecDeque::new(),
+            read_stall: read_stall(&limits),
+            silence_max: limits.silence_max,
+            silence_seen: Time::ZERO,
             async_seen: Time::ZERO,
             failed: false,
             polls_dry: 0,

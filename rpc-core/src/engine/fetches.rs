@@ -15,12 +15,18 @@ use super::teardown::Loss;
 use crate::Time;
 use crate::mem::{MemError, PayloadMut, Share, Use};
 use crate::protocol::TransferId;
-use crate::verbs::Device;
+use crate::verbs::{Device, Limits};
 
 /// A connection whose READs bring nothing for so long is closed if others wait for the memory that it
 /// holds. Half of the time that a message waits for memory, and far beyond any pause of a peer's core
-/// that is not a fault.
-pub(super) const READ_STALL: Duration = Duration::from_millis(500);
+/// that is not a fault. Where the device itself pauses for longer, [`read_stall`].
+const READ_STALL: Duration = Duration::from_millis(500);
+
+/// [`READ_STALL`] on a device with these limits: long enough for a READ that is asked for twice, since
+/// what the network lost is no fault of the peer's either.
+pub(super) fn read_stall(limits: &Limits) -> Duration {
+    READ_STALL.max(2 * limits.ack_timeout())
+}
 
 /// A message whose payload has no destination yet: the inbound share is used up.
 pub(super) struct WaitingFetch {
@@ -154,7 +160,7 @@ impl<D: Device> Engine<D> {
     /// Others wait for memory: connections that hold some and bring nothing into it are closed.
     fn end_stalled(&mut self, turn: &Turn<'_>) {
         for slot in self.connections.in_use() {
-            let stalled = self.connections.at(slot).and_then(|c| c.stalls_at());
+            let stalled = self.connections.at(slot).and_then(|c| c.stalls_at(self.read_stall));
             if stalled.is_some_and(|at| at <= turn.now) {
                 self.lose(turn, slot, Loss::Stalled);
             }
@@ -166,6 +172,24 @@ impl<D: Device> Engine<D> {
         if self.fetches.is_empty() {
             return None;
         }
-        self.connections.iter().filter_map(|connection| connection.stalls_at()).min()
+        self.connections.iter().filter_map(|connection| connection.stalls_at(self.read_stall)).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+    use crate::verbs::soft::{SoftConfig, SoftDevice};
+
+    #[test]
+    fn a_device_that_is_slow_to_transmit_again_makes_no_peer_guilty() {
+        let clock = std::sync::Arc::new(|| Time::ZERO);
+        let device = SoftDevice::open(SoftConfig::new(clock)).unwrap();
+        let quick = device.limits();
+        assert_eq!(read_stall(&quick), READ_STALL);
+        let slow = Limits { ack_timeout_min: 19, ..quick };
+        assert!(slow.ack_timeout() > Duration::from_secs(2));
+        assert_eq!(read_stall(&slow), 2 * slow.ack_timeout());
     }
 }

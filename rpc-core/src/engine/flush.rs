@@ -45,6 +45,7 @@ impl<D: Device> Engine<D> {
     pub(super) fn flush_connection(&mut self, turn: &Turn<'_>, slot: u32) -> usize {
         let Some(connection) = self.connections.at(slot) else { return 0 };
         let before = connection.send_queue.free();
+        let was_empty = connection.send_queue.is_empty();
         let grows = self.offload.is_none();
         let Some(mut chain) = Chain::new(connection, &mut self.slab, grows, &mut self.registrar)
         else {
@@ -62,7 +63,12 @@ impl<D: Device> Engine<D> {
             }
         }
         self.schedule_timer(slot);
-        self.connections.at(slot).map_or(0, |c| (before - c.send_queue.free().min(before)) as usize)
+        let Some(connection) = self.connections.at(slot) else { return 0 };
+        let posted = before.saturating_sub(connection.send_queue.free());
+        if posted > 0 {
+            connection.moved.posted(turn.now, was_empty);
+        }
+        posted as usize
     }
 
     /// Takes what the device refused out of the books again.

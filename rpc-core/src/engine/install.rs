@@ -14,10 +14,15 @@ use super::connection::{Connection, ServerSide, Stage};
 use super::drive::Turn;
 use super::engine::{Engine, Reservation};
 use super::send_queue::SendQueue;
+use super::silence::Moved;
 use super::submission::Observer;
 use crate::cm::{self, ConnectError, Established, InstallDone};
 use crate::protocol::{self, ConnectionConfig};
 use crate::verbs::{Device, Qp, VerbsError};
+
+/// How long an incoming message may wait for memory where the control thread registers it first: it pins
+/// every page, and may have other work. 64 MiB took an emulated machine more than a second.
+const MEMORY_WAIT_PINNED: Duration = Duration::from_secs(5);
 
 /// The peer's CONFIRM must come within this.
 const CONFIRM_WAIT: Duration = Duration::from_secs(5);
@@ -91,6 +96,7 @@ impl<D: Device> Engine<D> {
             revoking: VecDeque::new(),
             transfers: HashMap::new(),
             read_at: turn.now,
+            moved: Moved::at(turn.now),
             fetches: VecDeque::new(),
             waiting: VecDeque::new(),
             receives: 0,
@@ -138,6 +144,7 @@ impl<D: Device> Engine<D> {
 
     fn connection_config(&self, turn: &Turn<'_>, install: &Install<D>) -> ConnectionConfig {
         let established = &install.established;
+        let usual = ConnectionConfig::default();
         ConnectionConfig {
             role: match established.role {
                 cm::Role::Connecting => protocol::Role::Connecting,
@@ -158,7 +165,8 @@ impl<D: Device> Engine<D> {
             lease_grace: LEASE_GRACE,
             reads_max: install.reads_max.clamp(1, READS_MAX),
             methods_max: METHODS_MAX,
-            ..ConnectionConfig::default()
+            memory_wait: self.offload.as_ref().map_or(usual.memory_wait, |_| MEMORY_WAIT_PINNED),
+            ..usual
         }
     }
 }

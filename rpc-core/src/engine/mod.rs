@@ -35,6 +35,7 @@ pub(crate) mod outbound;
 mod receives;
 mod send_queue;
 mod shared;
+mod silence;
 mod sleep;
 mod slots;
 mod status;

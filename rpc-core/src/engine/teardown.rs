@@ -26,6 +26,8 @@ pub(super) enum Loss {
     Violation(Violation),
     /// Its peer held memory that others waited for, and let nothing be read into it.
     Stalled,
+    /// The device said nothing of what was posted for so long.
+    Silent(Duration),
     /// The control connection closed: the peer's process has gone, or closed in order.
     Control,
     /// The state machine has finished.
@@ -70,6 +72,11 @@ impl Loss {
                               waited for the memory it was to be read into; likely its core is \
                               blocked, or it holds back on purpose"
                 .to_owned(),
+            Self::Silent(limit) => format!(
+                "the device has neither completed nor failed a request for {} s, which is longer than \
+                 it may try; a fault of the device or its driver",
+                limit.as_secs()
+            ),
             Self::Control => "the peer closed the connection, or its process ended".to_owned(),
             Self::Closed(reason) => reason.clone(),
             Self::Device(error) => format!("the local device failed: {error}"),
@@ -81,7 +88,7 @@ impl Loss {
         match self {
             Self::Completion(_) | Self::Device(_) => LossKind::QueuePair,
             Self::Violation(_) => LossKind::Violation,
-            Self::Stalled => LossKind::Silence,
+            Self::Stalled | Self::Silent(_) => LossKind::Silence,
             Self::Control | Self::Closed(_) => LossKind::Control,
             Self::Shutdown => LossKind::Shutdown,
         }

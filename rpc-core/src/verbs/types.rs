@@ -206,6 +206,18 @@ pub struct Limits {
     /// Retries after an ACK timeout at most, at most 7. Soft-RoCE takes 7 for no limit, and would never
     /// give up a peer that is gone.
     pub retries_max: u8,
+    /// How long after its posting a request has completed or failed at the latest, by the device's own
+    /// timers, if no request before it is outstanding. A QP that exceeds it is broken. `None`: a request
+    /// waits for as long as the peer's process stands still.
+    pub silence_max: Option<std::time::Duration>,
+}
+
+impl Limits {
+    /// How long a QP with the shortest ACK timeout waits before it transmits again: 4.096 µs ×
+    /// 2^[`ack_timeout_min`](Self::ack_timeout_min).
+    pub fn ack_timeout(&self) -> std::time::Duration {
+        std::time::Duration::from_nanos(4_096 << self.ack_timeout_min.min(31))
+    }
 }
 
 /// How a QP is reached: the device half of what peers exchange when they connect.

@@ -33,6 +33,7 @@ fn limits(cqe_max: u32, srq_wr_max: u32, qp_wr_max: u32) -> Limits {
         last_wqe_event: true,
         ack_timeout_min: 0,
         retries_max: 7,
+        silence_max: None,
     }
 }
 

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
+use std::time::Duration;
 
 use super::cq::IbvCq;
 use super::ffi::{self, ibv_device_attr, ibv_qp_init_attr};
@@ -20,6 +21,13 @@ const SOFT_ROCE_ACK_TIMEOUT: u8 = 19;
 
 /// One less than what it takes for no limit.
 const SOFT_ROCE_RETRIES: u8 = 6;
+
+/// A device may take four times as long for each retry as it was told (IBTA 9.7.6.1.3): with 67 ms and
+/// seven retries, about two seconds. As long again for a device that is busy, and more.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Seven times the two seconds, and more: eighteen were seen.
+const SOFT_ROCE_SILENCE: Duration = Duration::from_secs(25);
 
 /// Whether a device is the kernel's soft-RoCE.
 pub(super) const fn is_soft_roce(attr: &ibv_device_attr) -> bool {
@@ -47,6 +55,7 @@ pub(super) fn limits(attr: &ibv_device_attr, port: &PortState, inline_bytes_max:
         last_wqe_event: !is_soft_roce(attr) || kernel_release() >= (6, 12),
         ack_timeout_min: if is_soft_roce(attr) { SOFT_ROCE_ACK_TIMEOUT } else { 0 },
         retries_max: if is_soft_roce(attr) { SOFT_ROCE_RETRIES } else { 7 },
+        silence_max: Some(if is_soft_roce(attr) { SOFT_ROCE_SILENCE } else { SILENCE }),
     }
 }
 

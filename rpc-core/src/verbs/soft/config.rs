@@ -51,6 +51,7 @@ impl SoftConfig {
                 last_wqe_event: true,
                 ack_timeout_min: 0,
                 retries_max: 7,
+                silence_max: None,
             },
             piece_bytes: 64 << 10,
             seed: None,
