@@ -106,8 +106,9 @@ impl Outside {
 
 /// The README's lines for Cargo.toml, with the path of this clone.
 fn dependencies(readme: &str, root: &Path) -> String {
-    let (_, rest) = readme.split_once("```toml\n").expect("the README shows dependencies");
-    let (toml, _) = rest.split_once("```").expect("the fence ends");
+    let blocks = readme.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let toml: String = blocks.collect();
+    assert!(toml.contains("[dev-dependencies]"), "the README's test has dependencies of its own");
     assert!(toml.contains("\"../rpc/rpc-core\"") && toml.contains("\"../rpc/rpc-codegen\""));
     toml.replace("../rpc/", &format!("{}/", root.display()))
 }
@@ -122,11 +123,9 @@ fn make_crate(outside: &Outside, root: &Path) {
     fs::write(hello.join("Cargo.toml"), manifest).unwrap();
     // The versions that this repository was tested with, which are there without a network.
     fs::copy(root.join("Cargo.lock"), hello.join("Cargo.lock")).unwrap();
-    fs::create_dir(hello.join("proto")).unwrap();
     for (path, text) in quotes(&readme) {
-        if let Some(path) = path.strip_prefix("examples/hello/")
-            && !path.starts_with("tests/")
-        {
+        if let Some(path) = path.strip_prefix("examples/hello/") {
+            fs::create_dir_all(hello.join(path).parent().unwrap()).unwrap();
             fs::write(hello.join(path), text).unwrap();
         }
     }
@@ -166,6 +165,7 @@ fn the_crate_of_the_readme_builds_and_runs_and_is_built_again_only_for_a_reason(
     outside.build();
     println!("| the README's crate, built in {:.1} s |", began.elapsed().as_secs_f64());
     greets(&outside.target().join("debug/hello"));
+    outside.cargo(&outside.hello(), &["check", "--tests"]);
 
     let again = outside.build();
     assert!(again.contains("Fresh hello"), "{again}");
