@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use rpc_core::prost::Message;
 use rpc_core::{Code, Execution, Status};
 
-use crate::kv::ErrorDetail;
 use crate::kv::error_detail::Reason;
+use crate::kv::{DiskFailed, ErrorDetail};
 
 /// How a command ended, as its exit code says it. 2 is the command line parser's, for wrong usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +113,20 @@ impl From<Status> for Failure {
     }
 }
 
-/// Whether the call behind a status ran, in words.
+/// Whether the call behind a status ran, in words. What the service itself refused it has not done, though
+/// to the framework its answer is that of a call that ran.
 fn execution(status: &Status) -> &'static str {
+    match reason(status) {
+        Some(Reason::QueueFull(_) | Reason::ReadQueueFull(_)) => {
+            return "it was not done, so it is safe to repeat";
+        }
+        Some(Reason::VersionMismatch(_) | Reason::StoreFull(_)) => return "nothing was written",
+        Some(Reason::DiskFailed(DiskFailed { maybe_written: true })) => {
+            return "if it was a write, nobody here can know whether it is stored";
+        }
+        Some(Reason::DiskFailed(_)) => return "if it was a write, nothing was written",
+        None => {}
+    }
     match status.execution() {
         Execution::NotExecuted if repeating_helps(status) => {
             "it was not executed, so it is safe to repeat"
@@ -171,6 +183,7 @@ pub(crate) fn out(bytes: &[u8]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kv::{QueueFull, ReadQueueFull, StoreFull};
 
     #[test]
     fn a_failure_names_all_its_causes() {
@@ -196,6 +209,21 @@ mod tests {
         )));
         assert!(!helps(Status::unimplemented("no such method")));
         assert!(!helps(Status::invalid_argument("no address")));
+    }
+
+    #[test]
+    fn what_the_service_refused_is_not_called_executed() {
+        let words = |reason: Reason| {
+            let detail = ErrorDetail { reason: Some(reason) }.encode_to_vec();
+            let status = Status::resource_exhausted("no").with_details(detail);
+            execution(&status)
+        };
+        assert!(words(Reason::QueueFull(QueueFull::default())).contains("safe to repeat"));
+        assert!(words(Reason::ReadQueueFull(ReadQueueFull::default())).contains("safe to repeat"));
+        assert_eq!(words(Reason::StoreFull(StoreFull::default())), "nothing was written");
+        let disk = |maybe_written| words(Reason::DiskFailed(DiskFailed { maybe_written }));
+        assert!(disk(true).contains("nobody here can know"));
+        assert!(disk(false).contains("nothing was written"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(crate) const KEY_BYTES_MAX: usize = 8 << 10;
 /// it travels in the message itself or is copied once, which costs less than a buffer of its own.
 pub(crate) const PAYLOAD_BYTES_MIN: usize = 16 << 10;
 
-/// How much a handler copies before it lets its core see to other calls: some 50 µs of copying.
+/// How much a handler copies or hashes before it lets its core see to other calls: some 50 µs of copying.
 pub(crate) const COPY_SLICE: usize = 256 << 10;
 
 /// What a stored entry costs beside its key and value, roughly: its place in a map and two
@@ -36,15 +36,22 @@ pub(crate) const PAGE_BYTES_MAX: usize = 1 << 20;
 /// Calls whose writes wait for the disk: more than all clients of a busy server have outstanding.
 pub(crate) const WRITES_WAITING_MAX: usize = 4096;
 
-/// Bytes that wait for the disk: two of the longest values. They keep payload memory, which messages on
-/// their way need too.
-pub(crate) const WAITING_BYTES_MAX: u64 = 128 << 20;
+/// Bytes that wait for the disk: two of the longest values and what counts beside them. They keep payload
+/// memory, which messages on their way need too.
+pub(crate) const WAITING_BYTES_MAX: u64 = 130 << 20;
 
-/// Reads that wait for a thread.
+/// What a key or write that waits takes beside its bytes, roughly. Counted, so that a flood of short ones
+/// meets the bounds in bytes as well.
+pub(crate) const QUEUED_BYTES: u64 = 128;
+
+/// Reads that wait for a thread: more than all clients of a busy server have outstanding.
 pub(crate) const READS_WAITING_MAX: usize = 4096;
 
-/// Calls whose writes share a commit. A disk that takes a millisecond for one takes a million writes a
-/// second with this, and none of them waits for many others to be copied.
+/// Bytes of keys of reads that wait: eight batches of the longest keys, or four hundred of short ones.
+pub(crate) const READS_BYTES_MAX: u64 = 64 << 20;
+
+/// Writes that share a commit, after which no further call's join. A disk that takes a millisecond for
+/// one takes a million writes a second with this, and none of them waits for many others to be copied.
 pub(crate) const COMMIT_WRITES_MAX: usize = 1024;
 
 /// Bytes in a commit after which no further write joins it.

@@ -8,12 +8,14 @@ use rpc_core::{Request, Response, Runtime, Status};
 use crate::kv::error_detail::Reason;
 use crate::kv::{
     BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
-    DeleteResponse, ErrorDetail, GetRequest, GetResponse, Kv, ListEntry, ListRequest, ListResponse,
-    PutRequest, PutResponse, QueueFull, StatsRequest, StatsResponse, StoreFull, VersionMismatch,
+    DeleteResponse, DiskFailed, ErrorDetail, GetRequest, GetResponse, Kv, ListEntry, ListRequest,
+    ListResponse, PutRequest, PutResponse, QueueFull, ReadQueueFull, StatsRequest, StatsResponse,
+    StoreFull, VersionMismatch,
 };
 use crate::limits::{
     BATCH_BYTES_MAX, BATCH_KEYS_MAX, KEY_BYTES_MAX, PAGE_BYTES_MAX, PAGE_KEYS_DEFAULT,
-    PAGE_KEYS_MAX, VALUE_BYTES_MAX, WAITING_BYTES_MAX, WRITES_WAITING_MAX,
+    PAGE_KEYS_MAX, READS_BYTES_MAX, READS_WAITING_MAX, VALUE_BYTES_MAX, WAITING_BYTES_MAX,
+    WRITES_WAITING_MAX,
 };
 use crate::store::{Change, Range, Refused, Store, Versioned, Write};
 use crate::{stats, token};
@@ -33,7 +35,9 @@ impl Service {
 
 impl Kv for Service {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let found = self.store.get(request.into_inner().key).await.map_err(refusal)?;
+        let GetRequest { key } = request.into_inner();
+        check_key(&key)?;
+        let found = self.store.get(key).await.map_err(refusal)?;
         Ok(Response::new(get_response(found)))
     }
 
@@ -51,6 +55,7 @@ impl Kv for Service {
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
         let DeleteRequest { key, expected_version: expected } = request.into_inner();
+        check_key(&key)?;
         let write = Write { key, expected, change: Change::Delete };
         let written = self.store.write(vec![write]).await.map_err(refusal)?;
         Ok(Response::new(DeleteResponse { existed: written.existed > 0 }))
@@ -62,6 +67,7 @@ impl Kv for Service {
     ) -> Result<Response<BatchGetResponse>, Status> {
         let keys = request.into_inner().keys;
         check_count(keys.len())?;
+        keys.iter().try_for_each(|key| check_key(key))?;
         let found = self.store.get_many(keys, BATCH_BYTES_MAX).await.map_err(refusal)?;
         let values = found.into_iter().map(get_response).collect();
         Ok(Response::new(BatchGetResponse { values }))
@@ -89,6 +95,7 @@ impl Kv for Service {
 
     async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
         let ListRequest { prefix, page_size, page_token } = request.into_inner();
+        check_prefix(&prefix)?;
         let after = match &page_token[..] {
             [] => None,
             _ => Some(token::check(&prefix, &page_token).map_err(|wrong| {
@@ -131,13 +138,29 @@ fn get_response(found: Option<Versioned>) -> GetResponse {
     })
 }
 
-fn check(key: &[u8], value: &[u8]) -> Result<(), Status> {
+/// First in every method that takes a key: its length is work and memory before anything is known of it.
+fn check_key(key: &[u8]) -> Result<(), Status> {
     if key.len() > KEY_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
             "the key has {} bytes and a key has at most {KEY_BYTES_MAX}; use a shorter one, such as a hash of it",
             key.len(),
         )));
     }
+    Ok(())
+}
+
+fn check_prefix(prefix: &[u8]) -> Result<(), Status> {
+    if prefix.len() > KEY_BYTES_MAX {
+        return Err(Status::invalid_argument(format!(
+            "the prefix has {} bytes and a key has at most {KEY_BYTES_MAX}; no key begins with it",
+            prefix.len(),
+        )));
+    }
+    Ok(())
+}
+
+fn check(key: &[u8], value: &[u8]) -> Result<(), Status> {
+    check_key(key)?;
     if value.len() > VALUE_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
             "the value has {} bytes and a value has at most {VALUE_BYTES_MAX}; store it in parts under several keys",
@@ -195,9 +218,16 @@ fn refusal(refused: Refused) -> Status {
         Refused::QueueFull => {
             let (writes_max, bytes_max) = (WRITES_WAITING_MAX as u64, WAITING_BYTES_MAX);
             let status = Status::resource_exhausted(format!(
-                "too much waits for the server's disk: {writes_max} calls or {bytes_max} bytes; retry when some are done",
+                "too many writes wait for the server's disk: {writes_max} calls or {bytes_max} bytes; retry when some are done",
             ));
             (status, Reason::QueueFull(QueueFull { writes_max, bytes_max }))
+        }
+        Refused::ReadsFull => {
+            let (reads_max, bytes_max) = (READS_WAITING_MAX as u64, READS_BYTES_MAX);
+            let status = Status::resource_exhausted(format!(
+                "too many reads wait for the server's disk: {reads_max} calls or {bytes_max} bytes of keys; retry when some are done",
+            ));
+            (status, Reason::ReadQueueFull(ReadQueueFull { reads_max, bytes_max }))
         }
         Refused::Full { bytes_max } => {
             let status = Status::resource_exhausted(format!(
@@ -206,9 +236,16 @@ fn refusal(refused: Refused) -> Status {
             (status, Reason::StoreFull(StoreFull { bytes_max }))
         }
         Refused::Disk(error) => {
-            return Status::unknown(format!(
+            let status = Status::unknown(format!(
                 "the server's disk failed: {error}; what is stored shows when the server has been started again",
             ));
+            (status, Reason::DiskFailed(DiskFailed { maybe_written: true }))
+        }
+        Refused::Damaged(what) => {
+            let status = Status::data_loss(format!(
+                "the server's data file is damaged: {what}; take it from a copy, or store the value under another key",
+            ));
+            (status, Reason::DiskFailed(DiskFailed { maybe_written: false }))
         }
     };
     status.with_details(ErrorDetail { reason: Some(reason) }.encode_to_vec())

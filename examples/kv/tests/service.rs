@@ -14,8 +14,8 @@ pub mod kv {
 use common::Server;
 use kv::error_detail::Reason;
 use kv::{
-    BatchGetRequest, BatchPutRequest, ErrorDetail, KvClient, ListRequest, PutRequest, StoreFull,
-    VersionMismatch,
+    BatchGetRequest, BatchPutRequest, DeleteRequest, ErrorDetail, GetRequest, KvClient,
+    ListRequest, PutRequest, StoreFull, VersionMismatch,
 };
 use rpc_core::bytes::Bytes;
 use rpc_core::prost::Message;
@@ -68,6 +68,35 @@ fn a_full_store_is_resource_exhausted_and_says_how_much_it_may_hold() {
         assert_eq!(status.code(), Code::ResourceExhausted);
         let full = StoreFull { bytes_max: 100_000 };
         assert_eq!(reason(&status), Some(Reason::StoreFull(full)));
+    });
+}
+
+#[test]
+fn keys_and_prefixes_over_their_bound_are_invalid_arguments_of_every_method() {
+    on_each(async |client| {
+        let key = Bytes::from(vec![b'k'; 8_193]);
+        let (short, short_ok) = (Bytes::from_static(b"s"), key.slice(1..));
+        let refused = |what: &str, status: Option<Status>| {
+            let status = status.unwrap_or_else(|| panic!("{what} was answered"));
+            assert_eq!(status.code(), Code::InvalidArgument, "{what}: {status}");
+            assert!(status.message().contains("8193 bytes"), "{what}: {status}");
+        };
+        let get = |key: &Bytes| client.get(GetRequest { key: key.clone() });
+        refused("get", get(&key).await.err());
+        let delete = DeleteRequest { key: key.clone(), expected_version: None };
+        refused("delete", client.delete(delete).await.err());
+        refused("put", client.put(put(&key, vec![], None)).await.err());
+        let keys = vec![short, key.clone()];
+        refused("batch_get", client.batch_get(BatchGetRequest { keys }).await.err());
+        let puts = vec![put(b"s", vec![], None), put(&key, vec![], None)];
+        refused("batch_put", client.batch_put(BatchPutRequest { puts }).await.err());
+        let list = |prefix: &Bytes| {
+            let prefix = prefix.clone();
+            client.list(ListRequest { prefix, page_size: 1, page_token: Bytes::new() })
+        };
+        refused("list", list(&key).await.err());
+        assert!(!get(&short_ok).await.unwrap().get_ref().found);
+        assert!(list(&short_ok).await.unwrap().get_ref().entries.is_empty());
     });
 }
 

@@ -3,7 +3,8 @@
 /// Every write has a version: a number that is greater than those of all earlier writes to the store.
 /// A version is never used twice, also not after the key was deleted. Version 0 means "no value".
 ///
-/// A method that refuses says why in the status's details, as an ErrorDetail.
+/// A method that refuses says why in the status's details, as an ErrorDetail. INVALID_ARGUMENT has none:
+/// such a request has a bound or form of this file against it, at any time, and its message says which.
 pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
     /// The value under a key, if there is one.
     fn get(
@@ -17,6 +18,9 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
     > + ::rpc_core::__private::v1::Send;
     /// Stores a value, replacing what was there. The answer leaves once the write is as safe as the store
     /// makes it: with `--data`, once it is on the disk.
+    ///
+    /// No method that writes has an idempotency level: with an expected version, a repeated call finds its
+    /// own write and is ABORTED. Whoever expects none may repeat it.
     fn put(
         &self,
         request: ::rpc_core::Request<PutRequest>,
@@ -84,7 +88,8 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
 /// Every write has a version: a number that is greater than those of all earlier writes to the store.
 /// A version is never used twice, also not after the key was deleted. Version 0 means "no value".
 ///
-/// A method that refuses says why in the status's details, as an ErrorDetail.
+/// A method that refuses says why in the status's details, as an ErrorDetail. INVALID_ARGUMENT has none:
+/// such a request has a bound or form of this file against it, at any time, and its message says which.
 #[allow(dead_code)]
 pub struct KvClient<C = ::rpc_core::__private::v1::Channel> {
     caller: C,
@@ -100,14 +105,11 @@ const _: () = {
     static METHODS: &[__rpc::MethodDescriptor] = &[
         __rpc::MethodDescriptor::new("kv.v1.Kv/Get", __rpc::MethodKind::Unary)
             .with_idempotency(__rpc::Idempotency::NoSideEffects),
-        __rpc::MethodDescriptor::new("kv.v1.Kv/Put", __rpc::MethodKind::Unary)
-            .with_idempotency(__rpc::Idempotency::Idempotent),
-        __rpc::MethodDescriptor::new("kv.v1.Kv/Delete", __rpc::MethodKind::Unary)
-            .with_idempotency(__rpc::Idempotency::Idempotent),
+        __rpc::MethodDescriptor::new("kv.v1.Kv/Put", __rpc::MethodKind::Unary),
+        __rpc::MethodDescriptor::new("kv.v1.Kv/Delete", __rpc::MethodKind::Unary),
         __rpc::MethodDescriptor::new("kv.v1.Kv/BatchGet", __rpc::MethodKind::Unary)
             .with_idempotency(__rpc::Idempotency::NoSideEffects),
-        __rpc::MethodDescriptor::new("kv.v1.Kv/BatchPut", __rpc::MethodKind::Unary)
-            .with_idempotency(__rpc::Idempotency::Idempotent),
+        __rpc::MethodDescriptor::new("kv.v1.Kv/BatchPut", __rpc::MethodKind::Unary),
         __rpc::MethodDescriptor::new("kv.v1.Kv/List", __rpc::MethodKind::Unary)
             .with_idempotency(__rpc::Idempotency::NoSideEffects),
         __rpc::MethodDescriptor::new("kv.v1.Kv/Stats", __rpc::MethodKind::Unary)
@@ -129,6 +131,9 @@ const _: () = {
         }
         /// Stores a value, replacing what was there. The answer leaves once the write is as safe as the store
         /// makes it: with `--data`, once it is on the disk.
+        ///
+        /// No method that writes has an idempotency level: with an expected version, a repeated call finds its
+        /// own write and is ABORTED. Whoever expects none may repeat it.
         ///
         /// Calls `kv.v1.Kv/Put`.
         pub async fn put(

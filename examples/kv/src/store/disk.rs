@@ -9,11 +9,11 @@ use rpc_core::bytes::Bytes;
 
 use super::format::{ENTRIES, Entry, FORMAT, META, PIECES, pieces};
 use super::queue::Queue;
-use super::readers::Readers;
+use super::readers::{Gone, Readers};
 use super::writer::{Told, Totals, Writer, unreadable};
 use super::{Listed, Page, Range, Refused, Usage, Versioned, Write, Written, load, random_id};
 use crate::failure::Failure;
-use crate::limits::DISK_CACHE_BYTES;
+use crate::limits::{DISK_CACHE_BYTES, QUEUED_BYTES};
 
 /// The file in the folder that `--data` names.
 const FILE: &str = "kv.redb";
@@ -67,7 +67,11 @@ impl Disk {
         keys: Vec<Bytes>,
         bytes_max: usize,
     ) -> Result<Vec<Option<Versioned>>, Refused> {
-        self.readers()?.read(move |transaction| get_many(transaction, &keys, bytes_max)).await
+        let bytes = keys.iter().map(|key| key.len() as u64 + QUEUED_BYTES).sum();
+        let read = move |transaction: &ReadTransaction, gone: Gone<'_>| {
+            get_many(transaction, &keys, bytes_max, gone)
+        };
+        self.readers()?.read(bytes, read).await
     }
 
     /// As [`super::Store::write`].
@@ -78,7 +82,9 @@ impl Disk {
 
     /// As [`super::Store::list`]. A page is as the store is at one moment.
     pub(super) async fn list(&self, range: Range) -> Result<Page, Refused> {
-        self.readers()?.read(move |transaction| list(transaction, &range)).await
+        let after = range.after.as_ref().map_or(0, Bytes::len);
+        let bytes = (range.prefix.len() + after) as u64 + QUEUED_BYTES;
+        self.readers()?.read(bytes, move |transaction, gone| list(transaction, &range, gone)).await
     }
 
     /// What it holds now.
@@ -169,17 +175,21 @@ fn get_many(
     transaction: &ReadTransaction,
     keys: &[Bytes],
     bytes_max: usize,
+    gone: Gone<'_>,
 ) -> Result<Vec<Option<Versioned>>, redb::Error> {
     let entries = transaction.open_table(ENTRIES)?;
     let mut values = Vec::with_capacity(keys.len());
-    let mut bytes = 0;
+    let mut bytes: u64 = 0;
     for key in keys {
+        if gone() {
+            break;
+        }
         let Some(found) = entries.get(&key[..])? else {
             values.push(None);
             continue;
         };
         let entry = Entry::decode(found.value()).ok_or_else(unreadable)?;
-        bytes += entry.len();
+        bytes = bytes.saturating_add(entry.len());
         if bytes > bytes_max as u64 && !values.is_empty() {
             break;
         }
@@ -207,7 +217,7 @@ fn value_of(transaction: &ReadTransaction, entry: Entry<'_>) -> Result<Versioned
     Ok(Versioned { version, value: value.into() })
 }
 
-fn list(transaction: &ReadTransaction, range: &Range) -> Result<Page, redb::Error> {
+fn list(transaction: &ReadTransaction, range: &Range, gone: Gone<'_>) -> Result<Page, redb::Error> {
     let mut page = Page::default();
     let entries = match transaction.open_table(ENTRIES) {
         Err(TableError::TableDoesNotExist(_)) => return Ok(page),
@@ -218,7 +228,7 @@ fn list(transaction: &ReadTransaction, range: &Range) -> Result<Page, redb::Erro
     for found in entries.range::<&[u8]>(bounds)? {
         let (key, entry) = found?;
         let key = key.value();
-        if !key.starts_with(&range.prefix) {
+        if !key.starts_with(&range.prefix) || gone() {
             break;
         }
         if !range.has_room(&page, bytes) {

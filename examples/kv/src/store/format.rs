@@ -9,6 +9,8 @@
 use redb::TableDefinition;
 use rpc_core::bytes::Bytes;
 
+use crate::limits::VALUE_BYTES_MAX;
+
 /// Keys and what is under them.
 pub(super) const ENTRIES: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("entries");
 
@@ -51,6 +53,9 @@ impl<'a> Entry<'a> {
             (&APART, rest) => {
                 let (slot, len) = rest.split_first_chunk::<4>()?;
                 let len = u64::from_le_bytes(len.try_into().ok()?);
+                if len > VALUE_BYTES_MAX as u64 {
+                    return None; // memory is taken by this number
+                }
                 Some(Self::Apart { version, slot: u32::from_le_bytes(*slot), len })
             }
             _ => None,
@@ -106,7 +111,7 @@ mod tests {
     #[test]
     fn entries_are_read_as_they_were_written_and_others_are_refused() {
         let inline = Entry::Inline { version: 7, value: b"value" };
-        let apart = Entry::Apart { version: u64::MAX, slot: 3, len: 1 << 40 };
+        let apart = Entry::Apart { version: u64::MAX, slot: 3, len: VALUE_BYTES_MAX as u64 };
         for entry in [inline, Entry::Inline { version: 1, value: b"" }, apart] {
             assert_eq!(Entry::decode(&entry.encode()), Some(entry));
         }
@@ -115,6 +120,10 @@ mod tests {
             assert_eq!(Entry::decode(&bytes[..len]), None, "{len}");
         }
         assert_eq!(Entry::decode(&[0, 0, 0, 0, 0, 0, 0, 0, 2]), None);
+        for len in [VALUE_BYTES_MAX as u64 + 1, u64::MAX] {
+            let long = Entry::Apart { version: 1, slot: 0, len };
+            assert_eq!(Entry::decode(&long.encode()), None, "{len}");
+        }
     }
 
     #[test]

@@ -1,23 +1,27 @@
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, btree_map};
-use std::future::Future;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::task::{Context, Poll};
 
 use rpc_core::bytes::Bytes;
 
+use super::turn::Turn;
 use super::{Change, Listed, Page, Range, Refused, Usage, Versioned, Write, Written};
 use super::{cost, load, random_id};
 use crate::failure::Failure;
-use crate::limits::COPY_SLICE;
+use crate::limits::ENTRY_BYTES;
 
 /// Maps behind locks of their own, so that cores seldom meet at one: more of them than a server is
 /// usually given cores.
 const SHARDS: usize = 32;
+
+/// Keys of a page that are looked up under one lock: some microseconds.
+const LIST_STEP: usize = 64;
+
+/// What a key of a page counts as in a [`Turn`], whose measure is bytes copied: some 200 ns.
+const LISTED_WORK: usize = 1 << 10;
 
 type Map = BTreeMap<Bytes, Versioned>;
 
@@ -25,7 +29,7 @@ type Map = BTreeMap<Bytes, Versioned>;
 ///
 /// Keys and values are heap memory: a `Bytes` as received lies in payload memory, and a store that
 /// kept those would eat the budget that calls need. Locks are held for look-ups and exchanges of
-/// pointers, never while bytes are copied or freed. Who needs several takes them in order.
+/// pointers, never while values are copied or freed. Who needs several takes them in order.
 pub(crate) struct Memory {
     shards: [RwLock<Map>; SHARDS],
     hasher: RandomState,
@@ -68,14 +72,33 @@ impl Memory {
     }
 
     /// As [`super::Store::get_many`].
-    pub(crate) fn get_many(&self, keys: &[Bytes], bytes_max: usize) -> Vec<Option<Versioned>> {
+    pub(crate) async fn get_many(
+        &self,
+        keys: &[Bytes],
+        bytes_max: usize,
+    ) -> Vec<Option<Versioned>> {
+        let mut turn = Turn::default();
+        let mut shards = Vec::with_capacity(keys.len());
+        for key in keys {
+            shards.push(self.shard(key));
+            turn.spend(key.len()).await;
+        }
+        self.get_at_once(keys, &shards, bytes_max)
+    }
+
+    /// Looks keys up whose shards are known, at one moment.
+    fn get_at_once(
+        &self,
+        keys: &[Bytes],
+        shards: &[usize],
+        bytes_max: usize,
+    ) -> Vec<Option<Versioned>> {
         let mut bytes = 0;
         let mut values = Vec::with_capacity(keys.len());
-        let guards = self.shards_of(keys.iter()).into_iter().map(|shard| (shard, self.read(shard)));
+        let guards = in_order(shards).into_iter().map(|shard| (shard, self.read(shard)));
         let guards: Vec<(usize, RwLockReadGuard<'_, Map>)> = guards.collect();
-        for key in keys {
-            let shard = self.shard(key);
-            let guard = guards.iter().find(|(index, _)| *index == shard);
+        for (key, shard) in keys.iter().zip(shards) {
+            let guard = guards.iter().find(|(index, _)| index == shard);
             let value = guard.and_then(|(_, map)| map.get(key)).cloned();
             if let Some(found) = &value {
                 bytes += found.value.len();
@@ -92,15 +115,19 @@ impl Memory {
     pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<Written, Refused> {
         let room = self.room(&writes)?;
         let mut copies = Vec::with_capacity(writes.len());
+        let mut shards = Vec::with_capacity(writes.len());
+        let mut turn = Turn::default();
         for Write { key, expected, change } in writes {
             let change = match change {
-                Change::Put(value) => Change::Put(copy_out(value).await),
+                Change::Put(value) => Change::Put(turn.copy_out(value).await),
                 Change::Delete => Change::Delete,
             };
+            shards.push(self.shard(&key));
+            turn.spend(key.len() + ENTRY_BYTES as usize).await;
             copies.push(Write { key: rpc_core::detach(key), expected, change });
         }
         let mut before = Vec::with_capacity(copies.len());
-        let written = self.apply(copies, room, &mut before)?;
+        let written = self.apply(copies, &shards, room, &mut before)?;
         drop(before); // values that were replaced are freed here, where no lock is held
         Ok(written)
     }
@@ -108,18 +135,15 @@ impl Memory {
     fn apply(
         &self,
         writes: Vec<Write>,
+        shards: &[usize],
         mut room: Room<'_>,
         before: &mut Vec<Versioned>,
     ) -> Result<Written, Refused> {
-        let shards = self.shards_of(writes.iter().map(|write| &write.key));
         let mut guards: Vec<(usize, RwLockWriteGuard<'_, Map>)> =
-            shards.into_iter().map(|shard| (shard, self.write_shard(shard))).collect();
-        let place = |key: &[u8]| {
-            let shard = self.shard(key);
-            guards.iter().position(|(index, _)| *index == shard)
-        };
+            in_order(shards).into_iter().map(|shard| (shard, self.write_shard(shard))).collect();
+        let place = |shard: &usize| guards.iter().position(|(index, _)| index == shard);
         let places: Vec<usize> =
-            writes.iter().map(|write| place(&write.key).unwrap_or_default()).collect();
+            shards.iter().map(|shard| place(shard).unwrap_or_default()).collect();
         for (index, (write, place)) in writes.iter().zip(&places).enumerate() {
             let Some(expected) = write.expected else { continue };
             let current = guards[*place].1.get(&write.key).map_or(0, |found| found.version);
@@ -153,29 +177,56 @@ impl Memory {
         Ok(written)
     }
 
-    /// As [`super::Store::list`]. A page is as the store is at one moment.
-    pub(crate) fn list(&self, range: &Range) -> Page {
-        let guards: Vec<_> = (0..SHARDS).map(|shard| self.read(shard)).collect();
-        let bounds = (range.begin(), Bound::Unbounded);
-        let mut shards: Vec<_> = guards.iter().map(|map| map.range::<[u8], _>(bounds)).collect();
-        let next = |shard: usize, of: &mut btree_map::Range<'_, Bytes, Versioned>| {
-            let (key, found) = of.next().filter(|(key, _)| key.starts_with(&range.prefix))?;
-            Some(Reverse((key.clone(), shard, found.version, found.value.len() as u64)))
-        };
-        let heads = shards.iter_mut().enumerate();
-        let mut heads: BinaryHeap<_> = heads.filter_map(|(shard, of)| next(shard, of)).collect();
+    /// As [`super::Store::list`]. A key that is there all the while is in the page; one that is written
+    /// meanwhile may be.
+    ///
+    /// One lock is held at a time, for some keys: who writes must not wait for a long page.
+    pub(crate) async fn list(&self, range: &Range) -> Page {
+        let step = (range.keys_max / SHARDS + 1).min(LIST_STEP);
+        let mut turn = Turn::default();
+        let mut ahead = Vec::with_capacity(SHARDS);
+        for shard in 0..SHARDS {
+            ahead.push(self.step(shard, range, range.begin(), step));
+            turn.spend(step * LISTED_WORK).await;
+        }
+        let mut heads: BinaryHeap<Reverse<(Bytes, usize)>> = BinaryHeap::with_capacity(SHARDS);
+        heads.extend(ahead.iter().enumerate().filter_map(head));
         let mut page = Page::default();
         let mut bytes = 0;
-        while let Some(Reverse((key, shard, version, value_len))) = heads.pop() {
+        while let Some(Reverse((key, shard))) = heads.pop() {
             if !range.has_room(&page, bytes) {
                 page.more = true;
                 break;
             }
             bytes += key.len();
-            page.entries.push(Listed { key, version, value_len });
-            heads.extend(next(shard, &mut shards[shard]));
+            let listed = &mut ahead[shard];
+            page.entries.extend(listed.pop_front());
+            if listed.is_empty() {
+                *listed = self.step(shard, range, Bound::Excluded(&key), step);
+                turn.spend(step * LISTED_WORK).await;
+            }
+            heads.extend(head((shard, &ahead[shard])));
         }
         page
+    }
+
+    /// The next keys of one shard.
+    fn step(
+        &self,
+        shard: usize,
+        range: &Range,
+        begin: Bound<&[u8]>,
+        keys_max: usize,
+    ) -> VecDeque<Listed> {
+        let map = self.read(shard);
+        let found = map.range::<[u8], _>((begin, Bound::Unbounded));
+        let found = found.take_while(|(key, _)| key.starts_with(&range.prefix)).take(keys_max);
+        let listed = |(key, found): (&Bytes, &Versioned)| Listed {
+            key: key.clone(),
+            version: found.version,
+            value_len: found.value.len() as u64,
+        };
+        found.map(listed).collect()
     }
 
     /// What it holds now.
@@ -207,14 +258,6 @@ impl Memory {
         self.hasher.hash_one(key) as usize % SHARDS
     }
 
-    /// The shards of some keys, each once, in order.
-    fn shards_of<'k>(&self, keys: impl Iterator<Item = &'k Bytes>) -> Vec<usize> {
-        let mut shards: Vec<usize> = keys.map(|key| self.shard(key)).collect();
-        shards.sort_unstable();
-        shards.dedup();
-        shards
-    }
-
     fn read(&self, shard: usize) -> RwLockReadGuard<'_, Map> {
         self.shards[shard].read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,49 +267,33 @@ impl Memory {
     }
 }
 
+/// Each shard once, in the order in which their locks are taken.
+fn in_order(shards: &[usize]) -> Vec<usize> {
+    let mut shards = shards.to_vec();
+    shards.sort_unstable();
+    shards.dedup();
+    shards
+}
+
+/// The first key of what a shard has ready.
+fn head((shard, listed): (usize, &VecDeque<Listed>)) -> Option<Reverse<(Bytes, usize)>> {
+    Some(Reverse((listed.front()?.key.clone(), shard)))
+}
+
 impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.store.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-/// A copy of a value in heap memory, so that a stored value pins no payload memory.
-///
-/// `rpc_core::detach` copies in one go, which for 64 MiB would keep this core from its other calls for
-/// tens of milliseconds; so longer values are copied in slices, and between two slices the core turns.
-async fn copy_out(value: Bytes) -> Bytes {
-    if value.len() <= COPY_SLICE {
-        return rpc_core::detach(value);
-    }
-    let mut copy = Vec::with_capacity(value.len());
-    for slice in value.chunks(COPY_SLICE) {
-        copy.extend_from_slice(slice);
-        YieldOnce::default().await;
-    }
-    copy.into()
-}
-
-/// Pending once, and ready when it is polled again: lets whatever else is ready run.
-#[derive(Default)]
-struct YieldOnce(bool);
-
-impl Future for YieldOnce {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.0, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
+    use crate::limits::COPY_SLICE;
+    use crate::store::turn::turns;
 
     fn put(store: &Memory, key: &'static [u8], value: &'static [u8]) -> Result<Written, Refused> {
         let change = Change::Put(Bytes::from_static(value));
@@ -309,20 +336,48 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_copied_whole_and_in_slices() {
-        let value: Bytes =
-            (0..3 * COPY_SLICE + 1).map(|i| (i % 251) as u8).collect::<Vec<_>>().into();
-        let mut copying = Box::pin(copy_out(value.clone()));
-        let mut context = Context::from_waker(Waker::noop());
-        let mut pending = 0;
-        let copy = loop {
-            match copying.as_mut().poll(&mut context) {
-                Poll::Ready(copy) => break copy,
-                Poll::Pending => pending += 1,
-            }
+    fn a_batch_lets_its_core_turn_between_values_that_are_short_each() {
+        let store = Memory::new(u64::MAX).unwrap();
+        let value = Bytes::from(vec![7; COPY_SLICE / 4]);
+        let write = |i: u32| Write {
+            key: Bytes::copy_from_slice(&i.to_le_bytes()),
+            expected: None,
+            change: Change::Put(value.clone()),
         };
-        assert_eq!(pending, 4);
-        assert_eq!(copy, value);
-        assert_ne!(copy.as_ptr(), value.as_ptr());
+        let (written, writing) = turns(store.write((0..64).map(write).collect()));
+        assert_eq!(written.unwrap().existed, 0);
+        assert!(writing >= 16, "{writing}");
+        let keys = |count: usize| vec![Bytes::from(vec![1; COPY_SLICE / 8]); count];
+        let (found, reading) = turns(store.get_many(&keys(64), usize::MAX));
+        assert_eq!(found.len(), 64);
+        assert!(reading >= 8, "{reading}");
+    }
+
+    #[test]
+    fn a_long_list_lets_its_core_turn_and_holds_no_lock_meanwhile() {
+        let store = Memory::new(u64::MAX).unwrap();
+        let key = |i: u32| Bytes::copy_from_slice(&i.to_be_bytes());
+        let write =
+            |i: u32| Write { key: key(i), expected: None, change: Change::Put(Bytes::new()) };
+        for batch in 0..10 {
+            let writes = (batch * 1000..batch * 1000 + 1000).map(write).collect();
+            rpc_core::block_on(store.write(writes)).unwrap();
+        }
+        let range =
+            Range { prefix: Bytes::new(), after: None, keys_max: 10_000, bytes_max: 1 << 20 };
+        let mut listing = Box::pin(store.list(&range));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut turns = 0;
+        let page = loop {
+            match listing.as_mut().poll(&mut context) {
+                Poll::Ready(page) => break page,
+                Poll::Pending => turns += 1,
+            }
+            assert!(store.shards.iter().all(|shard| shard.try_write().is_ok()));
+        };
+        assert!(turns >= 10, "{turns}");
+        let keys: Vec<Bytes> = page.entries.into_iter().map(|listed| listed.key).collect();
+        assert!(keys == (0..10_000).map(key).collect::<Vec<_>>());
+        assert!(!page.more);
     }
 }

@@ -5,8 +5,10 @@ mod format;
 mod memory;
 mod queue;
 mod readers;
+mod room;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod writer;
 
 use std::path::Path;
@@ -18,7 +20,7 @@ pub(crate) use disk::Disk;
 pub(crate) use memory::Memory;
 
 use crate::failure::Failure;
-use crate::limits::ENTRY_BYTES;
+use crate::limits::{ENTRY_BYTES, QUEUED_BYTES};
 
 /// A store of either kind.
 pub(crate) enum Store {
@@ -78,8 +80,10 @@ pub(crate) enum Refused {
         /// The version it has, 0 for none.
         current: u64,
     },
-    /// Too much waits for the disk.
+    /// Too many writes wait for the disk.
     QueueFull,
+    /// Too many reads wait for the disk.
+    ReadsFull,
     /// The store's bound would be passed.
     Full {
         /// What the store may hold in bytes: keys, values and some memory for each entry together.
@@ -87,6 +91,9 @@ pub(crate) enum Refused {
     },
     /// The disk failed. Whether a write is stored shows when the server is started again.
     Disk(String),
+    /// What lies in the file under a key, or on the way there, is not what was written. A write that
+    /// meets it is not done.
+    Damaged(String),
 }
 
 /// One key of a page.
@@ -168,7 +175,7 @@ impl Store {
         bytes_max: usize,
     ) -> Result<Vec<Option<Versioned>>, Refused> {
         match self {
-            Self::Memory(memory) => Ok(memory.get_many(&keys, bytes_max)),
+            Self::Memory(memory) => Ok(memory.get_many(&keys, bytes_max).await),
             Self::Disk(disk) => disk.get_many(keys, bytes_max).await,
         }
     }
@@ -184,7 +191,7 @@ impl Store {
     /// A page of keys.
     pub(crate) async fn list(&self, range: Range) -> Result<Page, Refused> {
         match self {
-            Self::Memory(memory) => Ok(memory.list(&range)),
+            Self::Memory(memory) => Ok(memory.list(&range).await),
             Self::Disk(disk) => disk.list(range).await,
         }
     }
@@ -199,13 +206,22 @@ impl Store {
 }
 
 impl Write {
-    /// Bytes of its key and value.
+    /// Bytes of its key and value, and of what holds them while it waits.
     pub(crate) fn len(&self) -> u64 {
         let value = match &self.change {
             Change::Put(value) => value.len(),
             Change::Delete => 0,
         };
-        self.key.len() as u64 + value as u64
+        self.key.len() as u64 + value as u64 + QUEUED_BYTES
+    }
+}
+
+impl From<redb::Error> for Refused {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::Corrupted(what) => Self::Damaged(what),
+            error => Self::Disk(error.to_string()),
+        }
     }
 }
 

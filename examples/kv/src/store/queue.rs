@@ -1,10 +1,11 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use futures_channel::oneshot;
 
-use super::{Refused, Write, Written, load};
+use super::room::{Room, Waiting};
+use super::{Refused, Write, Written};
 use crate::limits::{WAITING_BYTES_MAX, WRITES_WAITING_MAX};
 
 /// Writes on their way to the thread that commits them, bounded in number and in bytes.
@@ -14,10 +15,14 @@ use crate::limits::{WAITING_BYTES_MAX, WRITES_WAITING_MAX};
 pub(super) struct Queue {
     jobs: Sender<Job>,
     waiting: Arc<Waiting>,
+    ended: Arc<AtomicBool>,
 }
 
 /// The queue's other end.
-pub(super) struct Jobs(Receiver<Job>);
+pub(super) struct Jobs {
+    jobs: Receiver<Job>,
+    ended: Arc<AtomicBool>,
+}
 
 /// Some writes that belong together, and who waits for them.
 pub(super) struct Job {
@@ -26,82 +31,68 @@ pub(super) struct Job {
     room: Room,
 }
 
-/// What waits for its commit.
-#[derive(Default)]
-pub(super) struct Waiting {
-    bytes: AtomicU64,
-    writes: AtomicU64,
-}
-
-/// A place in the queue, given back when it is dropped.
-struct Room {
-    waiting: Arc<Waiting>,
-    bytes: u64,
-    writes: u64,
-}
-
 impl Queue {
     /// An empty queue, and its other end.
     pub(super) fn new() -> (Self, Jobs) {
         let (jobs, receiver) = crossbeam_channel::bounded(WRITES_WAITING_MAX);
-        (Self { jobs, waiting: Arc::default() }, Jobs(receiver))
+        let ended = Arc::<AtomicBool>::default();
+        let other_end = Jobs { jobs: receiver, ended: Arc::clone(&ended) };
+        (Self { jobs, waiting: Waiting::new(WAITING_BYTES_MAX), ended }, other_end)
     }
 
     /// Queues some writes and waits until they are durable or refused.
     pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Written, Refused> {
-        let room = self.room(&writes)?;
+        let bytes = writes.iter().map(Write::len).fold(0, u64::saturating_add);
+        let room = self.waiting.room(bytes, writes.len() as u64).ok_or(Refused::QueueFull)?;
         let (answer, answered) = oneshot::channel();
         self.jobs.try_send(Job { writes, answer, room }).map_err(|error| match error {
             TrySendError::Full(_) => Refused::QueueFull,
             TrySendError::Disconnected(_) => ended(),
         })?;
+        // The other end says so before it empties the channel: what came later nobody will take out.
+        if self.ended.load(Ordering::SeqCst) {
+            return Err(ended());
+        }
         answered.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// Writes that wait now.
     pub(super) fn writes_waiting(&self) -> u64 {
-        load(&self.waiting.writes)
-    }
-
-    fn room(&self, writes: &[Write]) -> Result<Room, Refused> {
-        let bytes = writes.iter().map(Write::len).fold(0, u64::saturating_add);
-        let take = |used: u64| {
-            let sum = used.checked_add(bytes)?;
-            (used == 0 || sum <= WAITING_BYTES_MAX).then_some(sum)
-        };
-        let taken = self.waiting.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        taken.map_err(|_| Refused::QueueFull)?;
-        let writes = writes.len() as u64;
-        self.waiting.writes.fetch_add(writes, Ordering::Relaxed);
-        Ok(Room { waiting: Arc::clone(&self.waiting), bytes, writes })
+        self.waiting.count()
     }
 }
 
 impl Jobs {
     /// The next job, waited for. `None` when nobody can send any more.
+    ///
+    /// Jobs whose calls are gone are passed over: nobody was promised anything.
     pub(super) fn next(&self) -> Option<Job> {
-        self.0.recv().ok()
+        self.jobs.iter().find(|job| !job.answer.is_canceled())
     }
 
     /// A job that waits now.
     pub(super) fn waiting(&self) -> Option<Job> {
-        self.0.try_recv().ok()
+        self.jobs.try_iter().find(|job| !job.answer.is_canceled())
     }
 }
 
 impl Drop for Jobs {
     /// A channel keeps what is in it for as long as somebody may send; who waits for that is to be told.
     fn drop(&mut self) {
-        while let Some(job) = self.waiting() {
-            drop(job);
-        }
+        self.ended.store(true, Ordering::SeqCst);
+        self.jobs.try_iter().for_each(drop);
     }
 }
 
 impl Job {
-    /// Bytes of its keys and values.
+    /// Bytes of its keys and values, and of what holds them.
     pub(super) fn len(&self) -> u64 {
-        self.room.bytes
+        self.room.bytes()
+    }
+
+    /// How many writes it has.
+    pub(super) fn writes(&self) -> usize {
+        self.room.count() as usize
     }
 
     /// Gives its memory and its place back, then tells who waits.
@@ -110,13 +101,6 @@ impl Job {
         drop((writes, room));
         // Nobody waits any more if the call was cancelled.
         _ = answer.send(result);
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.waiting.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.waiting.writes.fetch_sub(self.writes, Ordering::Relaxed);
     }
 }
 
@@ -131,6 +115,7 @@ mod tests {
     use rpc_core::bytes::Bytes;
 
     use super::*;
+    use crate::limits::QUEUED_BYTES;
     use crate::store::Change;
 
     fn put(len: usize) -> Vec<Write> {
@@ -141,7 +126,7 @@ mod tests {
     #[test]
     fn a_full_queue_refuses_and_takes_again_when_a_write_is_done() {
         let (queue, jobs) = Queue::new();
-        let half = WAITING_BYTES_MAX as usize / 2;
+        let half = (WAITING_BYTES_MAX / 2 - QUEUED_BYTES) as usize;
         let mut first = Box::pin(queue.write(put(half)));
         let mut second = Box::pin(queue.write(put(half)));
         assert!(first.as_mut().now_or_never().is_none());
@@ -151,6 +136,28 @@ mod tests {
         jobs.next().unwrap().finish(Ok(Written { version: 1, existed: 0 }));
         assert_eq!(first.now_or_never(), Some(Ok(Written { version: 1, existed: 0 })));
         assert!(queue.write(put(1)).now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_flood_of_empty_writes_meets_the_bound_in_bytes() {
+        let (queue, _jobs) = Queue::new();
+        let most = (WAITING_BYTES_MAX / QUEUED_BYTES) as usize;
+        let writes = |count: usize| vec![put(0).remove(0); count];
+        let mut all = Box::pin(queue.write(writes(most)));
+        assert!(all.as_mut().now_or_never().is_none());
+        assert_eq!(queue.write(writes(1)).now_or_never(), Some(Err(Refused::QueueFull)));
+    }
+
+    #[test]
+    fn a_write_whose_call_is_gone_is_passed_over() {
+        let (queue, jobs) = Queue::new();
+        let mut gone = Box::pin(queue.write(put(1)));
+        assert!(gone.as_mut().now_or_never().is_none());
+        let mut there = Box::pin(queue.write(put(2)));
+        assert!(there.as_mut().now_or_never().is_none());
+        drop(gone);
+        assert_eq!(jobs.next().unwrap().len(), 2 + QUEUED_BYTES);
+        assert!(jobs.waiting().is_none());
     }
 
     #[test]

@@ -225,6 +225,39 @@ fn a_file_that_is_not_ours_is_refused_in_words() {
     assert!(refused.to_string().contains("kv.redb cannot be used"), "{refused}");
 }
 
+#[test]
+fn a_damaged_entry_is_told_of_and_stops_no_other_read_or_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
+    write(&store, vec![put(b"good", b"1")]).unwrap();
+    drop(store);
+    let file = redb::Database::create(folder.path().join("kv.redb")).unwrap();
+    let transaction = file.begin_write().unwrap();
+    let long = format::Entry::Apart { version: 1, slot: 0, len: u64::MAX }.encode();
+    let no_pieces = format::Entry::Apart { version: 1, slot: 0, len: 5_000 }.encode();
+    {
+        let mut entries = transaction.open_table(format::ENTRIES).unwrap();
+        entries.insert(&b"long"[..], &long[..]).unwrap();
+        entries.insert(&b"none"[..], &no_pieces[..]).unwrap();
+    }
+    transaction.commit().unwrap();
+    drop(file);
+    let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
+    for _ in 0..3 {
+        for key in [&b"long"[..], b"none"] {
+            let found = rpc_core::block_on(store.get(bytes(key)));
+            assert!(matches!(found, Err(Refused::Damaged(_))), "{found:?}");
+        }
+    }
+    assert_eq!(&get(&store, b"good").unwrap().value[..], b"1");
+    for write_of in [put(b"long", b""), delete(b"long")] {
+        let refused = write(&store, vec![put(b"other", b""), write_of]);
+        assert!(matches!(refused, Err(Refused::Damaged(_))), "{refused:?}");
+    }
+    assert_eq!(get(&store, b"other"), None);
+    assert!(write(&store, vec![put(b"good", b"2")]).is_ok());
+}
+
 /// One thing done to a store and to its model.
 #[derive(Clone, Debug)]
 enum Step {

@@ -77,7 +77,7 @@ impl Writer {
                 Err(error) => {
                     self.totals = before;
                     tracing::error!(%error, writes = group.len(), "a commit failed");
-                    let refused = Refused::Disk(error.to_string());
+                    let refused = Refused::from(error);
                     group.into_iter().for_each(|job| job.finish(Err(refused.clone())));
                 }
             }
@@ -112,7 +112,9 @@ impl Writer {
     fn apply(&mut self, tables: &mut Tables<'_>, writes: &[Write]) -> Result<Outcome, redb::Error> {
         let mut bytes = self.totals.bytes;
         for (index, write) in writes.iter().enumerate() {
-            let found = tables.find(&write.key)?;
+            let Ok(found) = tables.find(&write.key)? else {
+                return Ok(Err(Refused::Damaged(UNREADABLE.into())));
+            };
             let current = found.map_or(0, |found| found.version);
             if let Some(expected) = write.expected
                 && expected != current
@@ -156,11 +158,12 @@ impl Writer {
 
 /// The first job, and those that wait behind it, as far as one commit may take them.
 fn group(first: Job, jobs: &Jobs) -> Vec<Job> {
-    let mut bytes = first.len();
+    let (mut bytes, mut writes) = (first.len(), first.writes());
     let mut group = vec![first];
-    while group.len() < COMMIT_WRITES_MAX && bytes < COMMIT_BYTES_MAX {
+    while writes < COMMIT_WRITES_MAX && bytes < COMMIT_BYTES_MAX {
         let Some(job) = jobs.waiting() else { break };
         bytes = bytes.saturating_add(job.len());
+        writes += job.writes();
         group.push(job);
     }
     group
@@ -192,8 +195,9 @@ impl<'t> Tables<'t> {
         Ok(Self { entries, pieces: transaction.open_table(PIECES)? })
     }
 
-    fn find(&self, key: &[u8]) -> Result<Option<Found>, redb::Error> {
-        self.entries.get(key)?.map(|entry| Found::of(entry.value())).transpose()
+    /// What is under a key, or that it cannot be read: that concerns nobody but who writes this key.
+    fn find(&self, key: &[u8]) -> Result<Result<Option<Found>, redb::Error>, redb::Error> {
+        Ok(self.entries.get(key)?.map(|entry| Found::of(entry.value())).transpose())
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<Option<Found>, redb::Error> {
@@ -261,7 +265,9 @@ impl Totals {
     }
 }
 
+const UNREADABLE: &str = "an entry is not one that this version of kv writes";
+
 /// Something in the file that this program does not write.
 pub(super) fn unreadable() -> redb::Error {
-    redb::Error::Corrupted("an entry is not one that this version of kv writes".into())
+    redb::Error::Corrupted(UNREADABLE.into())
 }

@@ -4,6 +4,7 @@
 #[prost(prost_path = "::rpc_core::prost")]
 #[allow(missing_docs)]
 pub struct GetRequest {
+    /// At most 8,192 bytes, as every key.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::rpc_core::prost::bytes::Bytes,
 }
@@ -69,7 +70,7 @@ pub struct DeleteResponse {
 #[prost(prost_path = "::rpc_core::prost")]
 #[allow(missing_docs)]
 pub struct BatchGetRequest {
-    /// At most 1,024.
+    /// At most 1,024, each of at most 8,192 bytes.
     #[prost(bytes = "bytes", repeated, tag = "1")]
     pub keys: ::rpc_core::prost::alloc::vec::Vec<::rpc_core::prost::bytes::Bytes>,
 }
@@ -109,7 +110,7 @@ pub struct BatchPutResponse {
 #[prost(prost_path = "::rpc_core::prost")]
 #[allow(missing_docs)]
 pub struct ListRequest {
-    /// Empty: all keys.
+    /// Empty: all keys. At most 8,192 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub prefix: ::rpc_core::prost::bytes::Bytes,
     /// How many keys a page has at most. 0 is the server's default; more than its maximum of 10,000 is
@@ -150,7 +151,7 @@ pub struct ListEntry {
 #[prost(prost_path = "::rpc_core::prost")]
 #[allow(missing_docs)]
 pub struct ErrorDetail {
-    #[prost(oneof = "error_detail::Reason", tags = "1, 2, 3")]
+    #[prost(oneof = "error_detail::Reason", tags = "1, 2, 3, 4, 5")]
     pub reason: ::core::option::Option<error_detail::Reason>,
 }
 
@@ -169,6 +170,13 @@ pub mod error_detail {
         /// Code RESOURCE_EXHAUSTED: the store has no room for it. Nothing was written.
         #[prost(message, tag = "3")]
         StoreFull(super::StoreFull),
+        /// Code RESOURCE_EXHAUSTED: too many reads wait for the disk. Repeat it later.
+        #[prost(message, tag = "4")]
+        ReadQueueFull(super::ReadQueueFull),
+        /// Code UNKNOWN: the disk failed, and what is stored shows when the server has been started again.
+        /// Code DATA_LOSS: what lies in the file under a key is not what was written.
+        #[prost(message, tag = "5")]
+        DiskFailed(super::DiskFailed),
     }
 }
 
@@ -202,6 +210,25 @@ pub struct QueueFull {
 pub struct StoreFull {
     #[prost(uint64, tag = "1")]
     pub bytes_max: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct ReadQueueFull {
+    #[prost(uint64, tag = "1")]
+    pub reads_max: u64,
+    #[prost(uint64, tag = "2")]
+    pub bytes_max: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct DiskFailed {
+    /// Of a write: whether it may be stored all the same.
+    #[prost(bool, tag = "1")]
+    pub maybe_written: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
@@ -374,7 +401,8 @@ pub struct MemoryStats {
 /// Every write has a version: a number that is greater than those of all earlier writes to the store.
 /// A version is never used twice, also not after the key was deleted. Version 0 means "no value".
 ///
-/// A method that refuses says why in the status's details, as an ErrorDetail.
+/// A method that refuses says why in the status's details, as an ErrorDetail. INVALID_ARGUMENT has none:
+/// such a request has a bound or form of this file against it, at any time, and its message says which.
 #[::rpc_core::service(name = "kv.v1.Kv")]
 pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
     /// The value under a key, if there is one.
@@ -386,14 +414,15 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
 
     /// Stores a value, replacing what was there. The answer leaves once the write is as safe as the store
     /// makes it: with `--data`, once it is on the disk.
-    #[method(idempotency = Idempotent)]
+    ///
+    /// No method that writes has an idempotency level: with an expected version, a repeated call finds its
+    /// own write and is ABORTED. Whoever expects none may repeat it.
     async fn put(
         &self,
         request: ::rpc_core::Request<PutRequest>,
     ) -> ::core::result::Result<::rpc_core::Response<PutResponse>, ::rpc_core::Status>;
 
     /// Removes a key.
-    #[method(idempotency = Idempotent)]
     async fn delete(
         &self,
         request: ::rpc_core::Request<DeleteRequest>,
@@ -413,7 +442,6 @@ pub trait Kv: ::core::marker::Send + ::core::marker::Sync + 'static {
     >;
 
     /// Stores several values: all of them, or, if one is refused, none.
-    #[method(idempotency = Idempotent)]
     async fn batch_put(
         &self,
         request: ::rpc_core::Request<BatchPutRequest>,
