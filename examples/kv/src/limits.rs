@@ -57,6 +57,13 @@ pub(crate) const COMMIT_WRITES_MAX: usize = 1024;
 /// Bytes in a commit after which no further write joins it.
 pub(crate) const COMMIT_BYTES_MAX: u64 = 32 << 20;
 
+/// What is left free on a disk: for deletes, for the file's own tables, and for whoever else writes there
+/// between a look and a commit.
+pub(crate) const DISK_RESERVE_BYTES: u64 = 4 << 20;
+
+/// Pages of the file's tree that a put may write anew, beside those of its value.
+pub(crate) const PUT_PAGES_BYTES: u64 = 16 << 10;
+
 /// What the file's pages may take in memory. The system's own cache holds the rest.
 pub(crate) const DISK_CACHE_BYTES: usize = 128 << 20;
 

@@ -1,3 +1,5 @@
+use std::io::{self, Write};
+
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -12,5 +14,21 @@ pub(crate) fn to_stderr(verbose: u8) {
     };
     let filter = EnvFilter::builder().with_default_directive(level.into()).from_env_lossy();
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter);
-    subscriber.with_writer(std::io::stderr).with_ansi(false).init();
+    subscriber.with_writer(|| Lines).with_ansi(false).init();
+}
+
+/// Standard error, of which a line that cannot be written is dropped: its reader may be gone or the disk
+/// full, and an error here would become a panic in whatever thread had something to say.
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        _ = io::stderr().flush();
+        Ok(())
+    }
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use rpc_core::{Runtime, Server};
 
 use crate::cli::{RuntimeArgs, ServeArgs};
@@ -40,7 +41,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
             .await?;
         let scheme = args.addr.split_once("://").map_or("soft", |(scheme, _)| scheme);
         out(format!("{LISTENING}{scheme}://{}\n", bound.local_addr()).as_bytes())?;
-        bound.serve_with_shutdown(stop.asked()).await?;
+        let (failed, asked) = (store.failed(), stop.clone());
+        let failing = Box::pin(async move {
+            failed.asked().await;
+            ask(&asked);
+        });
+        let end = futures_util::future::select(stop.asked(), failing).map(drop);
+        bound.serve_with_shutdown(end).await?;
+        if store.failed().is_asked() {
+            return Err(Failure::new(
+                "the disk of --data failed, see above, and nothing can be read or written until the server is started again: ending",
+            ));
+        }
         Ok(Exit::Done)
     })
 }

@@ -235,6 +235,12 @@ fn refusal(refused: Refused) -> Status {
             ));
             (status, Reason::StoreFull(StoreFull { bytes_max }))
         }
+        Refused::DiskFull { bytes } => {
+            let status = Status::resource_exhausted(format!(
+                "the server's disk is full: the store has {bytes} bytes on it; make room there, or delete keys",
+            ));
+            (status, Reason::StoreFull(StoreFull { bytes_max: bytes }))
+        }
         Refused::Disk(error) => {
             let status = Status::unknown(format!(
                 "the server's disk failed: {error}; what is stored shows when the server has been started again",

@@ -26,6 +26,11 @@ impl Stop {
         first
     }
 
+    /// Whether somebody has asked.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).asked
+    }
+
     /// Ends once somebody has asked. Only the latest waiter is woken.
     pub(crate) fn asked(&self) -> impl Future<Output = ()> + Send + 'static {
         Asked(self.clone())

@@ -6,7 +6,8 @@
 mod common;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -223,4 +224,18 @@ fn a_folder_that_is_not_there_is_named() {
     let output = demo(Path::new("/no/such/folder"));
     assert_ended(&output, 1);
     assert!(stderr(&output).contains("/no/such/folder"));
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_goes_on_after_a_stranger_called() {
+    let mut server = Server::start_logged(&[]);
+    drop(server.child.stderr.take());
+    for _ in 0..3 {
+        let mut stranger = TcpStream::connect(server.addr.trim_start_matches("soft://")).unwrap();
+        stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        // The end of it, or an error: the server has seen what this is.
+        _ = stranger.read_to_end(&mut Vec::new());
+    }
+    assert_ended(&server.run("put", &[b"k", b"v"]), 0);
+    assert!(server.stop().success());
 }

@@ -110,6 +110,7 @@ fn a_server_that_was_stopped_in_order_does_not_look_through_its_file() {
     let told = |kill: bool| {
         let mut server = Server::start_logged(&args);
         if kill {
+            put(&server, &[b"k", b"w"]); // who only reads leaves the file as it was
             server.child.kill().unwrap();
         } else {
             drop(server.child.stdin.take());

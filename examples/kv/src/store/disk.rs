@@ -1,22 +1,19 @@
-use std::fs::{self, File};
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use redb::{Database, DatabaseError, ReadTransaction, ReadableTable, TableError};
+use redb::{ReadTransaction, TableError};
 use rpc_core::bytes::Bytes;
 
-use super::format::{ENTRIES, Entry, FORMAT, META, PIECES, pieces};
+use super::file::{self, Opened, Space};
+use super::format::{ENTRIES, Entry, PIECES, pieces};
 use super::queue::Queue;
 use super::readers::{Gone, Readers};
-use super::writer::{Told, Totals, Writer, unreadable};
-use super::{Listed, Page, Range, Refused, Usage, Versioned, Write, Written, load, random_id};
+use super::writer::{Told, Writer, unreadable};
+use super::{Listed, Page, Range, Refused, Usage, Versioned, Write, Written, load};
 use crate::failure::Failure;
-use crate::limits::{DISK_CACHE_BYTES, QUEUED_BYTES};
-
-/// The file in the folder that `--data` names.
-const FILE: &str = "kv.redb";
+use crate::limits::QUEUED_BYTES;
+use crate::stop::Stop;
 
 /// Values under keys, in a file.
 ///
@@ -28,37 +25,39 @@ pub(crate) struct Disk {
     writer: Option<JoinHandle<()>>,
     told: Arc<Told>,
     id: Bytes,
+    failed: Stop,
 }
 
 impl Disk {
     /// Opens the store of a folder, and makes both if need be.
     pub(crate) fn open(folder: &Path, bytes_max: u64) -> Result<Self, Failure> {
-        let named = |error| {
-            Failure::because(format!("the data folder {} cannot be used", folder.display()), error)
-        };
-        make_folder(folder).map_err(named)?;
-        let path = folder.join(FILE);
-        let database = open_file(&path)?;
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(named)?;
-        let failed = |error| unusable(&path, error);
-        let (id, totals) = prepare(&database).map_err(failed)?;
-        let id = id.ok_or_else(|| {
-            Failure::new(format!(
-                "{} was written by another version of kv, whose format this one does not know",
-                path.display(),
-            ))
-        })?;
+        let Opened { database, id, totals } = file::open(folder)?;
         let database = Arc::new(database);
         let told = Arc::new(Told::default());
-        let readers = Readers::start(&database)?;
+        let failed = Stop::default();
+        let readers = Readers::start(&database, &failed)?;
         let (queue, jobs) = Queue::new();
-        let writer = Writer::new(database, totals, bytes_max, Arc::clone(&told));
+        let space = Space::of(folder);
+        let writer = Writer::new(database, totals, bytes_max, space, Arc::clone(&told));
+        let ended = Ended(Some(failed.clone()));
         let writer = thread::Builder::new()
             .name("kv-write".into())
-            .spawn(move || writer.run(&jobs))
+            .spawn(move || {
+                let mut ended = ended; // all of it goes with this thread
+                if writer.run(&jobs) {
+                    ended.0 = None;
+                }
+            })
             .map_err(|error| Failure::because("no thread can be started", error))?;
-        tracing::info!(file = %path.display(), keys = totals.keys, "the store is open");
-        Ok(Self { queue: Some(queue), readers: Some(readers), writer: Some(writer), told, id })
+        tracing::info!(folder = %folder.display(), keys = totals.keys, "the store is open");
+        Ok(Self {
+            queue: Some(queue),
+            readers: Some(readers),
+            writer: Some(writer),
+            told,
+            id,
+            failed,
+        })
     }
 
     /// As [`super::Store::get_many`].
@@ -87,6 +86,11 @@ impl Disk {
         self.readers()?.read(bytes, move |transaction, gone| list(transaction, &range, gone)).await
     }
 
+    /// Asked for once the disk has failed: nothing can be read or written any more.
+    pub(super) fn failed(&self) -> &Stop {
+        &self.failed
+    }
+
     /// What it holds now.
     pub(super) fn usage(&self) -> Usage {
         Usage {
@@ -105,6 +109,17 @@ impl Disk {
     }
 }
 
+/// Says that the disk has failed when it is dropped: a writer that panicked has ended as well.
+struct Ended(Option<Stop>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(failed) = &self.0 {
+            failed.ask();
+        }
+    }
+}
+
 impl Drop for Disk {
     /// Waits for the threads: the last one to let the file go closes it in order, and then the next
     /// start need not look through all of it.
@@ -115,60 +130,6 @@ impl Drop for Disk {
             _ = writer.join(); // one that panicked has said so
         }
     }
-}
-
-/// Makes the folder. What was made is on the disk before anything in it is called durable.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(folder)?;
-    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or_else(|| Path::new(".")))?.sync_all()
-}
-
-fn open_file(path: &Path) -> Result<Database, Failure> {
-    let mut builder = Database::builder();
-    let shown = path.display().to_string();
-    builder.set_cache_size(DISK_CACHE_BYTES).set_repair_callback(move |repair| {
-        let percent = (repair.progress() * 100.0) as u32;
-        tracing::warn!(file = %shown, percent, "the last server was not stopped in order: the file is looked through");
-    });
-    builder.create(path).map_err(|error| match error {
-        DatabaseError::DatabaseAlreadyOpen => Failure::new(format!(
-            "{} is in use: another server has this --data folder; stop that one, or name another folder",
-            path.display(),
-        )),
-        error => unusable(path, error.into()),
-    })
-}
-
-fn unusable(path: &Path, error: redb::Error) -> Failure {
-    Failure::because(format!("the data file {} cannot be used", path.display()), error)
-}
-
-/// Makes the tables, and reads the store's id and totals. No id: the format is not ours.
-fn prepare(database: &Database) -> Result<(Option<Bytes>, Totals), redb::Error> {
-    let transaction = database.begin_write()?;
-    let found = {
-        let mut meta = transaction.open_table(META)?;
-        let format = meta.get("format")?.map(|format| format.value().to_vec());
-        let id = meta.get("id")?.map(|id| Bytes::copy_from_slice(id.value()));
-        match (format.as_deref(), id) {
-            (Some([FORMAT]), Some(id)) => (Some(id), Totals::load(&meta)?),
-            (None, None) => {
-                let id = random_id().map_err(|error| io::Error::other(error.to_string()))?;
-                meta.insert("format", &[FORMAT][..])?;
-                meta.insert("id", &id[..])?;
-                (Some(id), Totals::default())
-            }
-            _ => (None, Totals::default()),
-        }
-    };
-    transaction.open_table(ENTRIES)?;
-    transaction.open_table(PIECES)?;
-    transaction.commit()?;
-    Ok(found)
 }
 
 fn get_many(

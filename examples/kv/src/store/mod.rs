@@ -1,6 +1,9 @@
 //! Values under keys, with versions: in memory, or in a file that outlives the server.
 
 mod disk;
+#[cfg(test)]
+mod failing;
+mod file;
 mod format;
 mod memory;
 mod queue;
@@ -21,6 +24,7 @@ pub(crate) use memory::Memory;
 
 use crate::failure::Failure;
 use crate::limits::{ENTRY_BYTES, QUEUED_BYTES};
+use crate::stop::Stop;
 
 /// A store of either kind.
 pub(crate) enum Store {
@@ -84,6 +88,11 @@ pub(crate) enum Refused {
     QueueFull,
     /// Too many reads wait for the disk.
     ReadsFull,
+    /// The disk has too little room left.
+    DiskFull {
+        /// What the store holds, counted as in `Full`.
+        bytes: u64,
+    },
     /// The store's bound would be passed.
     Full {
         /// What the store may hold in bytes: keys, values and some memory for each entry together.
@@ -193,6 +202,14 @@ impl Store {
         match self {
             Self::Memory(memory) => Ok(memory.list(&range).await),
             Self::Disk(disk) => disk.list(range).await,
+        }
+    }
+
+    /// Asked for once the store cannot go on, which one in memory always can.
+    pub(crate) fn failed(&self) -> Stop {
+        match self {
+            Self::Memory(_) => Stop::default(),
+            Self::Disk(disk) => disk.failed().clone(),
         }
     }
 

@@ -10,6 +10,7 @@ use super::Refused;
 use super::room::Waiting;
 use crate::failure::Failure;
 use crate::limits::{READS_BYTES_MAX, READS_WAITING_MAX};
+use crate::stop::Stop;
 
 /// Threads that read, because a read may wait for the disk and a core must not. Two: while one waits,
 /// the other answers what is in memory.
@@ -24,13 +25,14 @@ pub(super) type Gone<'a> = &'a dyn Fn() -> bool;
 pub(super) struct Readers {
     reads: Option<Sender<Read>>,
     waiting: Arc<Waiting>,
+    failed: Stop,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Readers {
     /// Starts the threads.
-    pub(super) fn start(database: &Arc<Database>) -> Result<Self, Failure> {
-        let (mut readers, receiver) = Self::queue();
+    pub(super) fn start(database: &Arc<Database>, failed: &Stop) -> Result<Self, Failure> {
+        let (mut readers, receiver) = Self::queue(failed.clone());
         for index in 0..READERS {
             let (database, reads) = (Arc::clone(database), receiver.clone());
             let thread = thread::Builder::new().name(format!("kv-read-{index}"));
@@ -44,10 +46,10 @@ impl Readers {
     }
 
     /// The queue alone, without a thread that reads.
-    fn queue() -> (Self, Receiver<Read>) {
+    fn queue(failed: Stop) -> (Self, Receiver<Read>) {
         let (reads, receiver) = crossbeam_channel::bounded(READS_WAITING_MAX);
         let waiting = Waiting::new(READS_BYTES_MAX);
-        (Self { reads: Some(reads), waiting, threads: Vec::new() }, receiver)
+        (Self { reads: Some(reads), waiting, failed, threads: Vec::new() }, receiver)
     }
 
     /// Reads what is committed now, and waits for it. `bytes` is what the read holds while it waits. One
@@ -59,12 +61,16 @@ impl Readers {
     ) -> Result<T, Refused> {
         let room = self.waiting.room(bytes, 1).ok_or(Refused::ReadsFull)?;
         let (answer, answered) = oneshot::channel();
+        let failed = self.failed.clone();
         let read = move |database: &Database| {
             if !answer.is_canceled() {
                 let result = guarded(|| {
                     let transaction = database.begin_read()?;
                     what(&transaction, &|| answer.is_canceled())
                 });
+                if matches!(result, Err(Refused::Disk(_))) {
+                    failed.ask(); // redb refuses everything after its first failed read or write
+                }
                 _ = answer.send(result);
             }
             drop(room);
@@ -127,7 +133,7 @@ mod tests {
 
     #[test]
     fn reads_are_bounded_in_number_and_in_bytes() {
-        let (readers, receiver) = Readers::queue();
+        let (readers, receiver) = Readers::queue(Stop::default());
         let half = READS_BYTES_MAX / 2;
         let mut first = Box::pin(readers.read(half, |_, _| Ok(())));
         let mut second = Box::pin(readers.read(half, |_, _| Ok(())));
@@ -152,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_read_that_nobody_waits_for_is_not_done_and_its_room_comes_back() {
-        let (readers, receiver) = Readers::queue();
+        let (readers, receiver) = Readers::queue(Stop::default());
         let done = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&done);
         let mut read = Box::pin(readers.read(READS_BYTES_MAX, move |_, _| {
@@ -170,7 +176,7 @@ mod tests {
     #[test]
     fn a_read_that_panics_is_answered_and_the_next_one_is_done() {
         let (_folder, database) = database();
-        let readers = Readers::start(&Arc::new(database)).unwrap();
+        let readers = Readers::start(&Arc::new(database), &Stop::default()).unwrap();
         for _ in 0..=READERS {
             let read = readers.read(1, |_, _| -> Result<(), redb::Error> {
                 std::panic::resume_unwind(Box::new("damaged"))

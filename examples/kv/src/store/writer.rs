@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redb::{Database, ReadableTable, Table, WriteTransaction};
 use rpc_core::bytes::Bytes;
 
+use super::file::Space;
 use super::format::{ENTRIES, Entry, INLINE_BYTES_MAX, META, PIECES, cut, pieces};
 use super::queue::{Job, Jobs};
 use super::{Change, Refused, Write, Written, cost};
-use crate::limits::{COMMIT_BYTES_MAX, COMMIT_WRITES_MAX};
+use crate::limits::{COMMIT_BYTES_MAX, COMMIT_WRITES_MAX, DISK_RESERVE_BYTES, PUT_PAGES_BYTES};
 
 /// The thread that writes: all that has come while it waited for the disk goes into its next commit,
 /// so the disk's pace bounds how long a write takes, and not how many there are.
@@ -15,6 +16,7 @@ pub(super) struct Writer {
     database: Arc<Database>,
     totals: Totals,
     bytes_max: u64,
+    space: Space,
     told: Arc<Told>,
 }
 
@@ -55,15 +57,17 @@ impl Writer {
         database: Arc<Database>,
         totals: Totals,
         bytes_max: u64,
+        space: Space,
         told: Arc<Told>,
     ) -> Self {
-        let writer = Self { database, totals, bytes_max, told };
+        let writer = Self { database, totals, bytes_max, space, told };
         writer.tell();
         writer
     }
 
-    /// Commits what comes until nobody can send any more.
-    pub(super) fn run(mut self, jobs: &Jobs) {
+    /// Commits what comes until nobody can send any more: then true. False if a commit failed, after which
+    /// redb refuses all others: those that wait are told, and the server is to be started again.
+    pub(super) fn run(mut self, jobs: &Jobs) -> bool {
         while let Some(first) = jobs.next() {
             let group = group(first, jobs);
             let before = self.totals;
@@ -79,9 +83,11 @@ impl Writer {
                     tracing::error!(%error, writes = group.len(), "a commit failed");
                     let refused = Refused::from(error);
                     group.into_iter().for_each(|job| job.finish(Err(refused.clone())));
+                    return false;
                 }
             }
         }
+        true
     }
 
     /// Does the writes of a group in one transaction. Nobody may hear of it before this returns.
@@ -89,10 +95,17 @@ impl Writer {
         let before = self.totals;
         let transaction = self.database.begin_write()?;
         let mut outcomes = Vec::with_capacity(group.len());
+        let mut free = self.space.free(self.totals.bytes).saturating_sub(DISK_RESERVE_BYTES);
         {
             let mut tables = Tables::open(&transaction)?;
             for job in group {
+                let growth = growth(&job.writes);
+                if growth > free {
+                    outcomes.push(Err(Refused::DiskFull { bytes: self.totals.bytes }));
+                    continue;
+                }
                 outcomes.push(self.apply(&mut tables, &job.writes)?);
+                free -= growth;
             }
         }
         if self.totals == before {
@@ -154,6 +167,19 @@ impl Writer {
         self.told.keys.store(self.totals.keys, Ordering::Relaxed);
         self.told.value_bytes.store(self.totals.value_bytes, Ordering::Relaxed);
     }
+}
+
+/// What some writes may add to the file before older pages can be used again. A delete adds pages as
+/// well; those are what the reserve is for, so that a full disk can be made less full.
+fn growth(writes: &[Write]) -> u64 {
+    let put = |write: &Write| match &write.change {
+        Change::Put(value) => {
+            let bytes = (write.key.len() + value.len()) as u64;
+            bytes + bytes / 8 + PUT_PAGES_BYTES
+        }
+        Change::Delete => 0,
+    };
+    writes.iter().map(put).fold(0, u64::saturating_add)
 }
 
 /// The first job, and those that wait behind it, as far as one commit may take them.
