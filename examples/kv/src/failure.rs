@@ -64,7 +64,7 @@ impl Failure {
         if self.is_closed_output() {
             return Exit::Done.into();
         }
-        eprint!("{self}");
+        err(format_args!("{self}"));
         if self.status().is_some_and(is_mismatch) { Exit::Mismatch } else { Exit::Failed }.into()
     }
 
@@ -169,6 +169,12 @@ pub(crate) fn sentence(status: &Status) -> String {
 /// The framework's names of settings, as options of this program.
 fn in_our_words(text: &str) -> String {
     text.replace("the runtime's budget_bytes", "--memory").replace("budget_bytes", "--memory")
+}
+
+/// Writes to standard error. What cannot be written is dropped: `eprintln!` would panic, and the exit code
+/// that a script waits for would be lost.
+pub(crate) fn err(text: fmt::Arguments<'_>) {
+    _ = io::stderr().write_fmt(text);
 }
 
 /// Writes to standard output. A closed pipe is an error here, not a panic as with `println!`.

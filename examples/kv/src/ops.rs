@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::cli::{
     DeleteArgs, GetArgs, ListArgs, MgetArgs, MputArgs, PutArgs, ServerArgs, WaitArgs,
 };
-use crate::failure::{Exit, Failure, out};
+use crate::failure::{Exit, Failure, err, out};
 use crate::files::{self, ReadError};
 use crate::kv::{
     BatchGetRequest, BatchPutRequest, DeleteRequest, GetRequest, GetResponse, KvClient, ListEntry,
@@ -185,7 +185,7 @@ fn split(pair: &[u8]) -> Option<(Bytes, Bytes)> {
 }
 
 fn no_value(key: &OsStr) -> Exit {
-    eprintln!("error: there is no value under the key {}", key.display());
+    err(format_args!("error: there is no value under the key {}\n", key.display()));
     Exit::NoSuchKey
 }
 

@@ -7,7 +7,7 @@ use futures_util::future::FutureExt;
 use rpc_core::{Runtime, Server};
 
 use crate::cli::{RuntimeArgs, ServeArgs};
-use crate::failure::{Exit, Failure, out};
+use crate::failure::{Exit, Failure, err, out};
 use crate::kv::KvServer;
 use crate::limits::STOP_SECONDS;
 use crate::service::Service;
@@ -111,7 +111,7 @@ fn ask(stop: &Stop) {
     let late = || {
         // Not to wait for anything: this is the time limit itself.
         thread::sleep(Duration::from_secs(STOP_SECONDS));
-        eprintln!("error: calls still run after {STOP_SECONDS} s; ending without them");
+        err(format_args!("error: calls still run after {STOP_SECONDS} s; ending without them\n"));
         std::process::exit(1);
     };
     // Without this thread a call that never ends would keep the process; a second signal still ends it.

@@ -197,3 +197,44 @@ fn a_bench_ends_by_itself_and_draws_what_it_measured() {
     assert_ended(&table, 0);
     assert!(stdout(&table).contains("full speed") && stdout(&table).contains(" µs"));
 }
+
+#[test]
+fn a_server_whose_disk_fails_ends_with_a_sentence_and_has_what_it_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["--data", folder.path().to_str().unwrap()];
+    let value = "v".repeat(100_000);
+    let mut server = Server::start_on_a_failing_disk(&args);
+    let mut acknowledged = Vec::new();
+    let failed = (0..100).map(|i| format!("k{i}")).find_map(|key| {
+        let put = server.run("put", &[key.as_bytes(), value.as_bytes()]);
+        if put.status.success() {
+            acknowledged.push(key);
+            return None;
+        }
+        Some(put)
+    });
+    let failed = stderr(&failed.unwrap());
+    assert!(failed.contains("disk failed") && failed.contains("nobody here can know"), "{failed}");
+    let input = server.child.stdin.take(); // open: the server ends by itself
+    let ended = server.child.wait_with_output().unwrap();
+    drop(input);
+    assert_ended(&ended, 1);
+    assert!(stderr(&ended).contains("the disk of --data failed"), "{}", stderr(&ended));
+    let server = Server::start(&args);
+    assert!(acknowledged.len() > 3);
+    for key in &acknowledged {
+        assert_ended(&server.run("get", &[key.as_bytes()]), 0);
+    }
+}
+
+#[test]
+fn exit_codes_outlive_a_standard_error_that_takes_nothing() {
+    let server = Server::start(&[]);
+    let run = |args: &[&str]| {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        kv(args).stderr(full).output().unwrap()
+    };
+    assert_ended(&run(&["get", &server.addr, "k"]), 3);
+    assert_ended(&run(&["put", &server.addr, "k", "v", "--expect", "9"]), 4);
+    assert_ended(&run(&["get", "soft://127.0.0.1:1", "k", "--timeout", "5"]), 1);
+}

@@ -16,7 +16,7 @@ use crate::bench::chart::Line;
 use crate::bench::drive::{Measured, Pace, drive, key};
 use crate::bench::mix::{Draw, Mix};
 use crate::cli::BenchArgs;
-use crate::failure::{Exit, Failure, out};
+use crate::failure::{Exit, Failure, err, out};
 use crate::kv::{KvClient, PutRequest, StatsRequest, StatsResponse};
 use crate::ops;
 use crate::random::Random;
@@ -168,10 +168,10 @@ fn problems(rows: &[Row]) -> Exit {
     let mut exit = Exit::Done;
     for row in rows {
         if let Some(failure) = &row.measured.first_failure {
-            eprintln!(
-                "error: mix {:?}: {} failed, the first: {failure}",
+            err(format_args!(
+                "error: mix {:?}: {} failed, the first: {failure}\n",
                 row.mix, row.measured.failed
-            );
+            ));
             exit = Exit::Failed;
         }
     }

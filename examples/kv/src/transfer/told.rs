@@ -1,7 +1,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::failure::Exit;
+use crate::failure::{Exit, err};
 use crate::transfer::entry::{Entry, Fate};
 use crate::transfer::walk::Found;
 
@@ -19,7 +19,7 @@ impl Told {
     /// Tells one.
     pub(crate) fn tell(&mut self, exit: Exit, problem: std::fmt::Arguments<'_>) {
         if self.count < PROBLEMS_TOLD {
-            eprintln!("{problem}");
+            err(format_args!("{problem}\n"));
         }
         self.count += 1;
         if self.worst != Some(Exit::Failed) {
@@ -57,7 +57,7 @@ impl Told {
     /// How to end.
     pub(crate) fn end(self) -> Exit {
         if self.count > PROBLEMS_TOLD {
-            eprintln!("and {} more", self.count - PROBLEMS_TOLD);
+            err(format_args!("and {} more\n", self.count - PROBLEMS_TOLD));
         }
         self.worst.unwrap_or(Exit::Done)
     }

@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
+const SERVE: &[&str] = &["serve", "soft://127.0.0.1:0", "--until-stdin-closes"];
+
 /// A server that goes with this test, however it ends: its standard input closes.
 pub(crate) struct Server {
     pub(crate) child: Child,
@@ -25,8 +27,18 @@ impl Server {
         Self::spawn(args, Stdio::piped())
     }
 
+    /// One whose files may not grow beyond some megabytes: every write after that fails.
+    pub(crate) fn start_on_a_failing_disk(args: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 6000; exec \"$0\" \"$@\""]);
+        Self::spawn_as(command.arg(env!("CARGO_BIN_EXE_kv")).args(SERVE), args, Stdio::piped())
+    }
+
     fn spawn(args: &[&str], stderr: Stdio) -> Self {
-        let mut command = kv(&["serve", "soft://127.0.0.1:0", "--until-stdin-closes"]);
+        Self::spawn_as(&mut kv(SERVE), args, stderr)
+    }
+
+    fn spawn_as(command: &mut Command, args: &[&str], stderr: Stdio) -> Self {
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
