@@ -259,6 +259,8 @@ fn refusal(refused: Refused) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use rpc_core::Code;
+
     use super::*;
 
     #[test]
@@ -294,5 +296,20 @@ mod tests {
         let detail = ErrorDetail::decode(&status.details()[..]).unwrap();
         let mismatch = VersionMismatch { index: 1023, expected: u64::MAX, current: u64::MAX - 1 };
         assert_eq!(detail.reason, Some(Reason::VersionMismatch(mismatch)));
+        let told = |refused: Refused| {
+            let status = refusal(refused);
+            assert!(status.message().len() < 1024, "{}", status.message());
+            let detail = ErrorDetail::decode(&status.details()[..]).unwrap();
+            (status.code(), detail.reason.unwrap())
+        };
+        let (code, reason) = told(Refused::QueueFull);
+        assert!(code == Code::ResourceExhausted && matches!(reason, Reason::QueueFull(_)));
+        let (code, reason) = told(Refused::ReadsFull);
+        assert!(code == Code::ResourceExhausted && matches!(reason, Reason::ReadQueueFull(_)));
+        let full = told(Refused::DiskFull { bytes: 7 });
+        assert_eq!(full, (Code::ResourceExhausted, Reason::StoreFull(StoreFull { bytes_max: 7 })));
+        let failed = |maybe_written| Reason::DiskFailed(DiskFailed { maybe_written });
+        assert_eq!(told(Refused::Disk("why".into())), (Code::Unknown, failed(true)));
+        assert_eq!(told(Refused::Damaged("why".into())), (Code::DataLoss, failed(false)));
     }
 }

@@ -66,7 +66,7 @@ pub(crate) enum Change {
 /// What some writes did: all of them, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// The version that the keys written have now. 0 if nothing was there to be done.
+    /// The version that the keys written have now. Of deletes it says nothing.
     pub(crate) version: u64,
     /// How many of the keys had a value before.
     pub(crate) existed: u64,

@@ -36,10 +36,8 @@ impl Told {
             let name = OsStr::from_bytes(&entry.name).display();
             match &entry.fate {
                 Fate::Verified => {}
-                Fate::Changed => self.tell(
-                    Exit::Incomplete,
-                    format_args!("changed while it was loaded, twice: {name}"),
-                ),
+                Fate::Changed => self
+                    .tell(Exit::Incomplete, format_args!("changed whenever it was read: {name}")),
                 Fate::Unreadable(why) => {
                     self.tell(Exit::Incomplete, format_args!("not readable: {name}: {why}"));
                 }
