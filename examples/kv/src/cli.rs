@@ -89,7 +89,7 @@ Examples:
 
 Ends with 3 if there was no value, with 4 if the key has another version than expected.")]
     Delete(DeleteArgs),
-    /// Print the values under several keys, as they were at one moment, one JSON object a line
+    /// Print the values under several keys, one JSON object a line; as they were at one moment, up to 1,024 keys and 64 MiB
     #[command(after_help = "\
 Example:
   kv mget soft://127.0.0.1:7471 a b c
