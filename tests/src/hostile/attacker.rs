@@ -173,6 +173,25 @@ impl Attacker {
         self.post(&bytes);
     }
 
+    /// Posts SENDs without a credit all at once: the device takes them up when it is polled next, so the
+    /// server finds several of them before it can have granted any more.
+    pub fn overdraw(
+        &mut self,
+        count: u32,
+        frames: impl Fn(&mut SendWriter<'_>) -> Result<(), Full>,
+    ) {
+        for _ in 0..count {
+            let bytes = self.compose(&frames, |_| ());
+            self.spent += 1;
+            if self.station.is_full() {
+                self.post(&bytes);
+            } else if let Err(error) = self.station.send(&bytes) {
+                self.broken.get_or_insert(error);
+                return;
+            }
+        }
+    }
+
     /// The bytes of a SEND.
     ///
     /// # Panics

@@ -186,7 +186,7 @@ fn sends_without_credit_end_their_connection_and_take_no_receive_of_others() {
     let world = world();
     for _ in 0..4 {
         is_closed_for(&world, "an overdraft", |attacker| {
-            (0..200).for_each(|_| attacker.send_anyway(ping, |_| ()));
+            attacker.overdraw(200, ping);
         });
         world.honest.goes_on();
     }
