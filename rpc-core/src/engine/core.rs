@@ -13,7 +13,7 @@ use async_task::Runnable;
 use super::capacity::{SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
 use super::clock::Clock;
 use super::drive::{Drive, Turn};
-use super::engine::Engine;
+use super::engine::{Engine, SOURCE_COMPLETIONS};
 use super::executor::Joining;
 use super::local::Local;
 use super::shared::{CoreShared, Totals};
@@ -261,11 +261,12 @@ impl Core {
         }
     }
 
-    /// Whether a notification stands for the work that was found after a sleep had ended without one:
-    /// it came between the end of the sleep and the look, and would have ended the next sleep.
+    /// Whether a notification of completions stands for the work that was found after a sleep had ended
+    /// without one: it came between the end of the sleep and the look, and would have ended the next
+    /// sleep. That another descriptor is ready says nothing of these.
     fn was_notified(&mut self) -> bool {
         self.wait_for_events(Some(Duration::ZERO));
-        !self.ready.timed_out()
+        self.ready.sources().any(|key| Turn::split_key(key).1 == SOURCE_COMPLETIONS)
     }
 
     /// When this core must turn again though nothing happens.

@@ -266,7 +266,7 @@ impl<D: Device> Engine<D> {
 }
 
 /// The epoll source of the completion channel; connections' control sockets use their slots.
-const SOURCE_COMPLETIONS: u32 = u32::MAX - 1;
+pub(super) const SOURCE_COMPLETIONS: u32 = u32::MAX - 1;
 
 impl<D: Device> Drive for Engine<D> {
     fn watch(&self, index: usize, sleeper: &Sleeper) -> std::io::Result<()> {

@@ -18,6 +18,7 @@ pub struct RuntimeBuilder {
     pub(super) receives_lent_max: u32,
     pub(super) tcp_links: bool,
     pub(super) verbs_on_control: bool,
+    pub(super) silence_max: Option<Duration>,
     pub(super) name: String,
 }
 
@@ -44,6 +45,7 @@ impl RuntimeBuilder {
             receives_lent_max: u32::MAX,
             tcp_links: false,
             verbs_on_control: false,
+            silence_max: None,
             name: String::new(),
         }
     }
@@ -107,6 +109,14 @@ impl RuntimeBuilder {
     #[doc(hidden)]
     pub fn verbs_on_control_thread(mut self, always: bool) -> Self {
         self.verbs_on_control = always;
+        self
+    }
+
+    /// Has the software device promise that it completes or fails a request within this time, as a NIC
+    /// does. It does not while the peer stands still: for tests of what then happens.
+    #[doc(hidden)]
+    pub fn silence_max(mut self, limit: Duration) -> Self {
+        self.silence_max = Some(limit);
         self
     }
 

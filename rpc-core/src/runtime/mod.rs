@@ -318,7 +318,8 @@ impl Seed {
     ) -> Result<Self, Status> {
         let config = SoftConfig::new(Arc::new(move || -> Time { clock.now() }))
             .name(format!("soft{index}"))
-            .mem_links(!settings.tcp_links);
+            .mem_links(!settings.tcp_links)
+            .silence_max(settings.silence_max);
         let device = SoftDevice::open(config)
             .map_err(|error| Status::internal(format!("no software device: {error}")))?;
         let shared = CoreShared::new(index).map_err(|error| {

@@ -10,11 +10,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use rpc_core::{JoinError, LocalRuntime, Runtime, block_on};
-use rpc_tests::Quiescence;
+use rpc_core::{JoinError, LocalRuntime, Runtime, Server, block_on};
+use rpc_tests::{Place, Quiescence};
 use rustix::event::epoll;
 
-use crate::fixture::{Number, PAYLOADS, ProbeClient, Served, blob};
+use crate::fixture::{Number, PAYLOADS, ProbeClient, ProbeServer, Served, blob, idle_probing};
 use rpc_tests::devices::usage;
 
 /// Small and large calls, one after the other; each answer is checked.
@@ -123,6 +123,43 @@ fn let_connections_end(local: &mut LocalRuntime) {
             return;
         }
     }
+}
+
+#[test]
+fn a_device_that_says_nothing_of_a_request_loses_the_connection_and_ends_its_calls() {
+    if Place::here().skips("its device answers for a process that stands still") {
+        return;
+    }
+    let mut quiescence = Quiescence::begin();
+    let mut server = Runtime::builder().on_this_thread().unwrap();
+    quiescence.watch(server.runtime());
+    let service = ProbeServer::from_arc(Arc::new(idle_probing()));
+    let builder = Server::builder().runtime(server.runtime()).add_service(service);
+    let bound = server.block_on(builder.bind(&Place::here().address(0))).unwrap();
+    let address = Place::here().address(bound.local_addr().port());
+    let limit = Duration::from_millis(300);
+    let client = quiescence.runtime(Runtime::builder().silence_max(limit));
+    // The server turns until it has answered a first call, and then no more.
+    let probe = thread::scope(|scope| {
+        let calling = scope.spawn(|| {
+            let channel = rpc_core::Channel::builder(&address).runtime(&client);
+            let probe = ProbeClient::new(block_on(channel.connect()).unwrap());
+            block_on(probe.echo(blob(0, 17))).unwrap();
+            probe
+        });
+        while !calling.is_finished() {
+            let _ = server.turn();
+        }
+        calling.join().unwrap()
+    });
+    let lost = block_on(probe.echo(blob(0, 17))).unwrap_err();
+    assert_eq!(lost.code(), rpc_core::Code::Unavailable, "{lost}");
+    assert_eq!(lost.execution(), rpc_core::Execution::MaybeExecuted, "{lost}");
+    assert!(lost.message().contains("neither completed nor failed"), "{lost}");
+    drop((probe, client, bound));
+    let_connections_end(&mut server);
+    drop(server);
+    quiescence.end();
 }
 
 #[test]

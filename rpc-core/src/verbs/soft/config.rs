@@ -76,6 +76,13 @@ impl SoftConfig {
         self
     }
 
+    /// What [`Limits::silence_max`] says; default `None`. The device does not keep it.
+    #[must_use]
+    pub fn silence_max(mut self, limit: Option<Duration>) -> Self {
+        self.limits.silence_max = limit;
+        self
+    }
+
     /// Bytes of a message or of a READ's answer that travel as one packet, 1 to 1 MiB; default
     /// 64 KiB. A READ's key is checked again for each, and QPs of one link take turns by pieces.
     #[must_use]
