@@ -130,10 +130,13 @@ Ends with 1 if a byte differs or a file is not stored.")]
     Verify(TransferArgs),
     /// Measure a server with the mixes of YCSB, and end by itself
     ///
-    /// It stores --records values under `bench/…`, and leaves them there. Then each mix runs at full
-    /// speed for --seconds: so many calls are outstanding all the time. With --svg the first mix runs
-    /// once more at seven steps of offered load, where calls are made when they are due, whether earlier
-    /// ones have ended or not, and a latency counts from then.
+    /// It stores --records values under `bench/…`, and leaves them there, with what it inserts. Then each
+    /// mix runs at full speed for --seconds: so many calls are outstanding all the time. With --svg the
+    /// first mix runs once more at seven steps of offered load, where calls are made when they are due,
+    /// whether earlier ones have ended or not, and a latency counts from then.
+    ///
+    /// A mix or step waits for its calls as long again, or 10 seconds. What has no answer then, and what
+    /// was due and not sent, has failed. A server that is gone, or does nothing at all, ends the run.
     #[command(after_help = "\
 Examples:
   kv bench soft://127.0.0.1:7471
@@ -362,9 +365,12 @@ pub(crate) struct BenchArgs {
     /// How long a value is
     #[arg(long, value_name = "BYTES", default_value = "1000", value_parser = value_len)]
     pub(crate) value: u64,
-    /// How many calls are outstanding at full speed
+    /// How many calls are outstanding at full speed, if --bytes allows
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) outstanding: u16,
+    /// Bytes of values outstanding at most; one call is always allowed
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = byte_count)]
+    pub(crate) bytes: u64,
     /// How long each mix and each step runs
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub(crate) seconds: Duration,

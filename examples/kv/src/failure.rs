@@ -148,6 +148,14 @@ fn repeating_helps(status: &Status) -> bool {
     }
 }
 
+/// Whether there was no memory for a request on its way, or too much waits for the server's disk. A full
+/// store is an answer, and no refusal.
+pub(crate) fn is_refusal(status: &Status) -> bool {
+    let on_its_way = status.execution() == Execution::NotExecuted;
+    let waits = matches!(reason(status), Some(Reason::QueueFull(_) | Reason::ReadQueueFull(_)));
+    status.code() == Code::ResourceExhausted && (on_its_way || waits)
+}
+
 /// Why the service refused, if the status tells.
 pub(crate) fn reason(status: &Status) -> Option<Reason> {
     ErrorDetail::decode(&status.details()[..]).ok()?.reason

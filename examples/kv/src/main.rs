@@ -8,6 +8,7 @@ mod files;
 mod limits;
 mod log;
 mod ops;
+mod patience;
 mod random;
 mod serve;
 mod service;

@@ -39,18 +39,46 @@ pub(crate) enum Op {
     ReadModifyWrite(u64),
 }
 
+/// Which records there are: those from 0 that were stored before, and those inserted since, whose numbers
+/// begin where no earlier run has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Records {
+    stored: u64,
+    first_insert: u64,
+    inserted: u64,
+}
+
+impl Records {
+    /// So many, at least 1; inserts begin at a number that is not one of theirs.
+    pub(crate) fn new(stored: u64, first_insert: u64) -> Self {
+        Self { stored, first_insert: first_insert.max(stored), inserted: 0 }
+    }
+
+    fn count(&self) -> u64 {
+        self.stored + self.inserted
+    }
+
+    /// The number of the record at a place, of those in the order in which they were stored.
+    fn at(&self, place: u64) -> u64 {
+        match place.checked_sub(self.stored) {
+            None => place,
+            Some(place) => self.first_insert + place,
+        }
+    }
+}
+
 /// Draws operations.
 pub(crate) struct Draw {
     mix: Mix,
     zipf: Option<Zipf>,
-    records: u64,
+    records: Records,
     random: Random,
 }
 
 impl Draw {
-    /// Draws for a mix over so many records, at least 1.
-    pub(crate) fn new(mix: Mix, distribution: Distribution, records: u64, seed: u64) -> Self {
-        let zipf = (distribution == Distribution::Zipfian).then(|| Zipf::new(records));
+    /// Draws for a mix over some records.
+    pub(crate) fn new(mix: Mix, distribution: Distribution, records: Records, seed: u64) -> Self {
+        let zipf = (distribution == Distribution::Zipfian).then(|| Zipf::new(records.count()));
         Self { mix, zipf, records, random: Random(seed) }
     }
 
@@ -61,12 +89,13 @@ impl Draw {
             Mix::A if percent < 50 => Op::Update(self.record()),
             Mix::B if percent < 5 => Op::Update(self.record()),
             Mix::D | Mix::E if percent < 5 => {
-                self.records += 1;
-                Op::Insert(self.records - 1)
+                self.records.inserted += 1;
+                Op::Insert(self.records.at(self.records.count() - 1))
             }
             Mix::D => {
-                let age = self.rank().min(self.records - 1);
-                Op::Read(self.records - 1 - age)
+                let newest = self.records.count() - 1;
+                let age = self.rank().min(newest);
+                Op::Read(self.records.at(newest - age))
             }
             Mix::E => Op::Scan(self.record()),
             Mix::F if percent < 50 => Op::ReadModifyWrite(self.record()),
@@ -74,24 +103,24 @@ impl Draw {
         }
     }
 
-    /// How many records there are after the inserts drawn so far.
-    pub(crate) fn records(&self) -> u64 {
+    /// Which records there are after the inserts drawn so far.
+    pub(crate) fn records(&self) -> Records {
         self.records
     }
 
     /// A record. The popular ones are spread over all, as they are in YCSB.
     fn record(&mut self) -> u64 {
         let rank = self.rank();
-        match self.zipf {
-            Some(_) => Random(rank).next() % self.records,
+        self.records.at(match self.zipf {
+            Some(_) => Random(rank).next() % self.records.count(),
             None => rank,
-        }
+        })
     }
 
     fn rank(&mut self) -> u64 {
         match &self.zipf {
             Some(zipf) => zipf.rank(self.random.fraction()),
-            None => self.random.below(self.records),
+            None => self.random.below(self.records.count()),
         }
     }
 }
@@ -152,19 +181,21 @@ mod tests {
     fn every_mix_names_records_that_there_are_in_its_proportions() {
         for mix in Mix::value_variants() {
             for distribution in [Distribution::Zipfian, Distribution::Uniform] {
-                for records in [1, 2, 100] {
+                for stored in [1, 2, 100] {
+                    let records = Records::new(stored, 1_000);
                     let mut draw = Draw::new(*mix, distribution, records, 7);
                     let mut writes = 0;
                     for _ in 0..2_000 {
-                        let before = draw.records();
+                        let inserted = 1_000..1_000 + draw.records().inserted;
+                        let is_there = |record| record < stored || inserted.contains(&record);
                         match draw.next() {
-                            Op::Insert(record) => assert_eq!(record, before),
+                            Op::Insert(record) => assert_eq!(record, inserted.end),
                             Op::Read(record) | Op::Scan(record) => {
-                                assert!(record < before);
+                                assert!(is_there(record));
                                 continue;
                             }
                             Op::Update(record) | Op::ReadModifyWrite(record) => {
-                                assert!(record < before);
+                                assert!(is_there(record));
                             }
                         }
                         writes += 1;

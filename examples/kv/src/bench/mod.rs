@@ -3,72 +3,122 @@
 mod chart;
 mod drive;
 pub(crate) mod mix;
+mod records;
+mod report;
 
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::thread;
 
-use comfy_table::{CellAlignment, Table, presets};
-use futures_util::stream::{self, StreamExt};
 use rpc_core::Channel;
 use rpc_core::bytes::Bytes;
-use serde_json::{Value, json};
 
-use crate::bench::chart::Line;
-use crate::bench::drive::{Measured, Pace, drive, key};
-use crate::bench::mix::{Draw, Mix};
+use crate::bench::drive::{Pace, drive};
+use crate::bench::mix::{Draw, Mix, Records};
+use crate::bench::records::{end, fill, perform};
+use crate::bench::report::{Row, ended_early, lines, problems, to_json, to_text};
 use crate::cli::BenchArgs;
 use crate::failure::{Exit, Failure, err, out};
-use crate::kv::{KvClient, PutRequest, StatsRequest, StatsResponse};
+use crate::kv::{KvClient, StatsRequest, StatsResponse};
 use crate::ops;
 use crate::random::Random;
-use crate::text::grouped;
 
 /// Offered load, as parts of what full speed was. Beyond it, an open loop only shows its own queue.
 const STEPS: [f64; 7] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9];
 
-const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
-
-/// One row of what came out.
-struct Row {
-    mix: Mix,
-    /// Operations offered each second; `None` at full speed.
-    offered: Option<f64>,
-    measured: Measured,
-}
+/// Calls outstanding in an open loop. More are not sent until some have ended; they count from when they
+/// should have been sent all the same.
+const OPEN_CALLS_MAX: usize = 1024;
 
 /// `kv bench`
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit, Failure> {
+    let svg = args.svg.as_deref().map(Svg::open).transpose()?;
     let channel = rpc_core::block_on(ops::connect(&args.server))?;
     let client = KvClient::new(channel.clone());
     let value = value(args);
-    rpc_core::block_on(fill(&client, args, &value))?;
-    let stats = rpc_core::block_on(client.stats(StatsRequest {}))?.into_inner();
+    let (stats, first_insert) = rpc_core::block_on(prepare(&client, args, &value))?;
     let on = measured_on(args, &channel, &stats);
-    let mut rows = Vec::new();
-    let mut records = args.records;
-    for mix in &args.mix {
-        let mut draw = Draw::new(*mix, args.distribution, records, args.seed);
-        let pace = Pace::Closed(usize::from(args.outstanding));
-        let measured = drive(&client, &mut draw, &value, pace, args.seconds)?;
-        records = draw.records();
-        rows.push(Row { mix: *mix, offered: None, measured });
-    }
-    if let (Some(path), Some(first)) = (&args.svg, rows.first()) {
-        let (mix, full) = (first.mix, first.measured.rate());
-        for step in STEPS.into_iter().filter(|_| full > 0.0) {
-            let rate = (full * step).max(1.0);
-            let mut draw = Draw::new(mix, args.distribution, records, args.seed);
-            let measured = drive(&client, &mut draw, &value, Pace::Open(rate), args.seconds)?;
-            records = draw.records();
-            rows.push(Row { mix, offered: Some(rate), measured });
-        }
-        let svg = chart::draw(&format!("mix {mix:?}: {on}"), &lines(&rows));
-        std::fs::write(path, svg).map_err(|error| {
-            Failure::because(format!("writing the chart to {} failed", path.display()), error)
-        })?;
-    }
-    let text = if args.json { format!("{:#}\n", to_json(&on, &rows)) } else { to_text(&on, &rows) };
+    let mut bench = Bench {
+        client,
+        args,
+        value,
+        records: Records::new(args.records, first_insert),
+        rows: Vec::new(),
+    };
+    bench.measure(svg.is_some())?;
+    let rows = &bench.rows;
+    let text = if args.json { format!("{:#}\n", to_json(&on, rows)) } else { to_text(&on, rows) };
     out(text.as_bytes())?;
-    Ok(problems(&rows))
+    let exit = problems(rows);
+    match (svg, rows.first()) {
+        (Some(svg), Some(first)) if rows.iter().any(|row| row.offered.is_some()) => {
+            svg.write(&chart::draw(&format!("mix {:?}: {on}", first.mix), &lines(rows)))?;
+        }
+        (Some(svg), _) => {
+            let path = svg.path.display();
+            err(format_args!(
+                "error: no chart was drawn to {path}: no step of load was measured\n"
+            ));
+            return Ok(Exit::Failed);
+        }
+        (None, _) => {}
+    }
+    Ok(exit)
+}
+
+/// What is measured, and what came out so far.
+struct Bench<'a> {
+    client: KvClient,
+    args: &'a BenchArgs,
+    value: Bytes,
+    records: Records,
+    rows: Vec<Row>,
+}
+
+impl Bench<'_> {
+    /// All mixes at full speed, and then the steps of the first, as long as there is a server.
+    fn measure(&mut self, with_steps: bool) -> Result<(), Failure> {
+        for mix in &self.args.mix {
+            let pace = Pace::Closed(outstanding(self.args, self.args.outstanding.into()));
+            if !self.row(*mix, None, pace)? {
+                return Ok(());
+            }
+        }
+        let first = self.rows.first().map(|row| (row.mix, row.measured.rate()));
+        let Some((mix, full)) = first.filter(|(_, full)| with_steps && *full > 0.0) else {
+            return Ok(());
+        };
+        for step in STEPS {
+            let rate = (full * step).max(1.0);
+            let pace = Pace::Open { rate, calls_max: outstanding(self.args, OPEN_CALLS_MAX) };
+            if !self.row(mix, Some(rate), pace)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures one row. False, and told, if there is no use in another.
+    fn row(&mut self, mix: Mix, offered: Option<f64>, pace: Pace) -> Result<bool, Failure> {
+        let args = self.args;
+        let mut draw = Draw::new(mix, args.distribution, self.records, args.seed);
+        let call = || perform(self.client.clone(), draw.next(), self.value.clone());
+        let measured = drive(pace, args.seconds, call)?;
+        self.records = draw.records();
+        let row = Row { mix, offered, measured };
+        let goes_on = row.measured.is_alive();
+        if !goes_on {
+            ended_early(&row);
+        }
+        self.rows.push(row);
+        Ok(goes_on)
+    }
+}
+
+/// How many calls are outstanding, as many as `calls` if their values are not too long together.
+fn outstanding(args: &BenchArgs, calls: usize) -> usize {
+    let fit = args.bytes / args.value.max(1);
+    usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, calls)
 }
 
 /// Bytes that do not repeat, so that nothing on the way can make less of them.
@@ -78,17 +128,16 @@ fn value(args: &BenchArgs) -> Bytes {
     bytes.take(args.value as usize).collect::<Vec<u8>>().into()
 }
 
-/// Stores the records that the mixes ask for.
-async fn fill(client: &KvClient, args: &BenchArgs, value: &Bytes) -> Result<(), Failure> {
-    let puts = (0..args.records).map(|record| {
-        let request = PutRequest { key: key(record), value: value.clone(), expected_version: None };
-        client.put(request)
-    });
-    let mut puts = stream::iter(puts).buffer_unordered(usize::from(args.outstanding));
-    while let Some(stored) = puts.next().await {
-        stored?;
-    }
-    Ok(())
+/// Stores the records; what the server is, and where inserts begin.
+async fn prepare(
+    client: &KvClient,
+    args: &BenchArgs,
+    value: &Bytes,
+) -> Result<(StatsResponse, u64), Failure> {
+    let calls = outstanding(args, args.outstanding.into());
+    fill(client, args.records, value, calls, args.server.wait.timeout).await?;
+    let first_insert = end(client).await?;
+    Ok((client.stats(StatsRequest {}).await?.into_inner(), first_insert))
 }
 
 /// What the numbers are of, in one sentence.
@@ -99,7 +148,7 @@ fn measured_on(args: &BenchArgs, channel: &Channel, stats: &StatsResponse) -> St
         args.records,
         args.value,
         args.distribution,
-        args.outstanding,
+        outstanding(args, args.outstanding.into()),
         args.seconds.as_secs_f64(),
         stats.cores.len(),
         if store.persistent { "on disk" } else { "in memory" },
@@ -113,67 +162,77 @@ fn measured_on(args: &BenchArgs, channel: &Channel, stats: &StatsResponse) -> St
     )
 }
 
-/// Latencies against load, a line for each quantile.
-fn lines(rows: &[Row]) -> Vec<Line> {
-    let point = |row: &Row, quantile| Some((row.offered?, row.measured.micros(quantile)));
-    let line = |(name, quantile): (&str, f64)| Line {
-        name: name.to_owned(),
-        points: rows.iter().filter_map(|row| point(row, quantile)).collect(),
-    };
-    QUANTILES.map(line).into()
+/// The file of a chart, opened before anything is measured: a path that cannot be written costs nothing
+/// then.
+struct Svg {
+    path: PathBuf,
+    /// It was made for this, and goes if nothing is drawn.
+    fresh: bool,
 }
 
-fn to_text(on: &str, rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    let heads = ["mix", "offered/s", "done/s"].into_iter().chain(QUANTILES.map(|(name, _)| name));
-    table.set_header(heads.chain(["conflicts", "failed"]));
-    for Row { mix, offered, measured } in rows {
-        let offered = offered.map_or("full speed".into(), |rate| grouped(rate as u64));
-        let mut cells = vec![format!("{mix:?}"), offered, grouped(measured.rate() as u64)];
-        let micros = |(_, quantile)| format!("{} µs", grouped(measured.micros(quantile) as u64));
-        cells.extend(QUANTILES.map(micros));
-        cells.extend([grouped(measured.conflicts), grouped(measured.failed)]);
-        table.add_row(cells);
+impl Svg {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let fresh = fs::symlink_metadata(path).is_err();
+        File::options().write(true).create(true).truncate(false).open(path).map_err(|error| {
+            Failure::because(format!("a chart cannot be written to {}", path.display()), error)
+        })?;
+        Ok(Self { path: path.to_owned(), fresh })
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
+
+    fn write(mut self, svg: &str) -> Result<(), Failure> {
+        self.fresh = false;
+        fs::write(&self.path, svg).map_err(|error| {
+            Failure::because(format!("writing the chart to {} failed", self.path.display()), error)
+        })
     }
-    format!(
-        "{on}\n{table}\nAt full speed, calls wait for earlier ones; where load is offered, a latency counts from when the call was due.\n",
-    )
 }
 
-fn to_json(on: &str, rows: &[Row]) -> Value {
-    let row = |Row { mix, offered, measured }: &Row| {
-        let mut object = json!({
-            "mix": format!("{mix:?}"),
-            "offered_per_second": offered,
-            "done_per_second": measured.rate(),
-            "done": measured.done,
-            "conflicts": measured.conflicts,
-            "failed": measured.failed,
-            "seconds": measured.elapsed.as_secs_f64(),
-        });
-        for (name, quantile) in QUANTILES {
-            object[format!("{name}_us")] = measured.micros(quantile).into();
-        }
-        object
-    };
-    json!({ "measured_on": on, "rows": rows.iter().map(row).collect::<Vec<_>>() })
-}
-
-/// Tells what failed; how to end.
-fn problems(rows: &[Row]) -> Exit {
-    let mut exit = Exit::Done;
-    for row in rows {
-        if let Some(failure) = &row.measured.first_failure {
-            err(format_args!(
-                "error: mix {:?}: {} failed, the first: {failure}\n",
-                row.mix, row.measured.failed
-            ));
-            exit = Exit::Failed;
+impl Drop for Svg {
+    fn drop(&mut self) {
+        if self.fresh {
+            _ = fs::remove_file(&self.path);
         }
     }
-    exit
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(args: &[&str]) -> BenchArgs {
+        let cli = Cli::try_parse_from([&["kv", "bench", "addr"], args].concat()).unwrap();
+        match cli.command {
+            Command::Bench(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_outstanding_is_bounded_in_bytes_and_is_at_least_one_call() {
+        let calls = |given: &[&str]| {
+            let args = args(given);
+            (outstanding(&args, args.outstanding.into()), outstanding(&args, OPEN_CALLS_MAX))
+        };
+        assert_eq!(calls(&[]), (32, 1024));
+        assert_eq!(calls(&["--value", "64MiB", "--outstanding", "64"]), (1, 1));
+        assert_eq!(calls(&["--value", "1MiB", "--outstanding", "100"]), (64, 64));
+        assert_eq!(calls(&["--value", "0", "--outstanding", "7"]), (7, 1024));
+        assert_eq!(calls(&["--value", "2MB", "--bytes", "1MB"]), (1, 1));
+    }
+
+    #[test]
+    fn a_chart_that_was_not_drawn_leaves_no_file_and_touches_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let (new, old) = (dir.path().join("new"), dir.path().join("old"));
+        fs::write(&old, "old").unwrap();
+        drop((Svg::open(&new).unwrap(), Svg::open(&old).unwrap()));
+        assert!(!new.exists());
+        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+        Svg::open(&old).unwrap().write("svg").unwrap();
+        assert_eq!(fs::read_to_string(&old).unwrap(), "svg");
+        assert!(Svg::open(&dir.path().join("no/folder")).is_err());
+    }
 }

@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use rpc_core::Status;
 use rpc_core::bytes::Bytes;
-use rpc_core::{Code, Execution, Status};
 
-use crate::failure::{reason, sentence};
+use crate::failure::{is_refusal, sentence};
 use crate::files::{self, ReadError, Stamp};
 use crate::kv::PutRequest;
-use crate::kv::error_detail::Reason;
 use crate::limits::REPEATS_MAX;
 use crate::transfer::entry::{Entry, Fate};
 use crate::transfer::journal::Journal;
@@ -114,14 +113,6 @@ async fn put(session: &Session<'_>, value: Value) -> Done {
     let start = Instant::now();
     let result = session.client.put(value.request.clone()).await.map(drop);
     Done { value, took: start.elapsed(), result }
-}
-
-/// Whether there was no memory for a request on its way, or too much waits for the server's disk. A full
-/// store is an answer, and no refusal.
-fn is_refusal(status: &Status) -> bool {
-    let on_its_way = status.execution() == Execution::NotExecuted;
-    let waits = matches!(reason(status), Some(Reason::QueueFull(_)));
-    status.code() == Code::ResourceExhausted && (on_its_way || waits)
 }
 
 /// Reads files in turn, part by part, as the window has room.

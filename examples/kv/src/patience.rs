@@ -1,0 +1,65 @@
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rpc_core::Status;
+
+use crate::failure::is_refusal;
+
+/// How long the first repetition waits; each further one waits twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+
+/// The longest wait between two repetitions: a queue of the disk empties in less.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
+/// Repeats a call that was refused because too much waits, until a time is over.
+pub(crate) struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    /// Patience for so long from now.
+    pub(crate) fn new(time: Duration) -> Self {
+        Self { until: Instant::now() + time, pause: PAUSE_MIN }
+    }
+
+    /// Whether a call that ended so is to be made again, and has waited for that. The thread waits: it is
+    /// a command's own, which has nothing else to do.
+    pub(crate) fn again(&mut self, status: &Status) -> bool {
+        if !is_refusal(status) || Instant::now() + self.pause >= self.until {
+            return false;
+        }
+        thread::sleep(self.pause); // however long: the server refuses again if it is too early
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpc_core::prost::Message;
+
+    use super::*;
+    use crate::kv::error_detail::Reason;
+    use crate::kv::{ErrorDetail, QueueFull, StoreFull};
+
+    fn status(reason: Reason) -> Status {
+        let detail = ErrorDetail { reason: Some(reason) }.encode_to_vec();
+        Status::resource_exhausted("no").with_details(detail)
+    }
+
+    #[test]
+    fn only_what_waiting_mends_is_repeated_and_only_for_a_time() {
+        let waits = status(Reason::QueueFull(QueueFull::default()));
+        let mut patience = Patience::new(Duration::from_millis(40));
+        let began = Instant::now();
+        let repeated = std::iter::repeat_with(|| patience.again(&waits)).take_while(|again| *again);
+        let count = repeated.count();
+        assert!((1..=4).contains(&count), "{count}"); // 2, 4, 8 and 16 ms; 32 would be too late
+        assert!(began.elapsed() < Duration::from_millis(40) * 20);
+        let mut patience = Patience::new(Duration::from_secs(600));
+        assert!(!patience.again(&status(Reason::StoreFull(StoreFull::default()))));
+        assert!(!patience.again(&Status::deadline_exceeded("late")));
+        assert!(patience.again(&waits));
+    }
+}
