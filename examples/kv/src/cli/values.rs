@@ -1,0 +1,64 @@
+use std::time::Duration;
+
+use crate::limits::VALUE_BYTES_MAX;
+
+/// A number of bytes: digits, and a unit of 1,000 (kB, MB, GB) or 1,024 (KiB, MiB, GiB) if wanted.
+pub(super) fn byte_count(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit: u64 = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        _ => return Err("a number of bytes is digits and B, kB, MB, GB, KiB, MiB or GiB".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "a number of bytes starts with digits")?;
+    number.checked_mul(unit).ok_or_else(|| "that is more bytes than 64 bits count".into())
+}
+
+/// The length of a value.
+pub(super) fn value_len(text: &str) -> Result<u64, String> {
+    match byte_count(text)? {
+        len if len > VALUE_BYTES_MAX as u64 => {
+            Err(format!("a value has at most {VALUE_BYTES_MAX} bytes"))
+        }
+        len => Ok(len),
+    }
+}
+
+/// A time in seconds, which may have a fraction.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2.5")?;
+    if !(0.001..=86_400.0).contains(&seconds) {
+        return Err("from 0.001 to 86400 seconds".into());
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_counts_have_units() {
+        assert_eq!(byte_count("0"), Ok(0));
+        assert_eq!(byte_count("64MiB"), Ok(64 << 20));
+        assert_eq!(byte_count("200 MB"), Ok(200_000_000));
+        assert_eq!(byte_count("1g"), Ok(1 << 30));
+        assert!(byte_count("MiB").unwrap_err().contains("digits"));
+        assert!(byte_count("1TiB").unwrap_err().contains("GiB"));
+        assert!(byte_count("99999999999GiB").unwrap_err().contains("64 bits"));
+    }
+
+    #[test]
+    fn timeouts_are_seconds_within_bounds() {
+        assert_eq!(seconds("2.5"), Ok(Duration::from_millis(2_500)));
+        for wrong in ["0", "-1", "nan", "inf", "1e9", "soon", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}
