@@ -48,6 +48,7 @@ pub(crate) fn snapshot(runtime: &Runtime, usage: Usage) -> StatsResponse {
             writes: usage.writes,
             commits: usage.commits,
             writes_waiting: usage.writes_waiting,
+            version: usage.version,
         }),
     }
 }
@@ -157,6 +158,7 @@ fn to_text(stats: &StatsResponse) -> String {
         ("writes", store.writes),
         ("commits to disk", store.commits),
         ("writes waiting for one", store.writes_waiting),
+        ("last version given", store.version),
     ] {
         text.push_str(&format!(" {name:>24}  {:>16}\n", grouped(bytes)));
     }
@@ -241,6 +243,7 @@ fn to_json(stats: &StatsResponse) -> Value {
             "writes": store.writes,
             "commits": store.commits,
             "writes_waiting": store.writes_waiting,
+            "version": store.version,
         },
     })
 }

@@ -15,6 +15,16 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// Bytes for a terminal: text as it is, but for line ends and other control characters, and for what is no
+/// text.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let escaped = |c: char| -> String {
+        if c.is_control() { c.escape_default().collect() } else { c.into() }
+    };
+    text.chars().map(escaped).collect()
+}
+
 /// Bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -52,6 +62,12 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_000), "1,000");
         assert_eq!(grouped(67_108_864), "67,108,864");
+    }
+
+    #[test]
+    fn no_name_can_end_a_line_or_command_a_terminal() {
+        assert_eq!(shown(b"a\n\x1b[2Jb\xff"), "a\\n\\u{1b}[2Jb\u{fffd}");
+        assert_eq!(shown("Füße".as_bytes()), "Füße");
     }
 
     #[test]

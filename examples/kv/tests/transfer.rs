@@ -7,7 +7,8 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{Server, assert_ended, kv, stderr};
 use serde_json::Value;
@@ -53,6 +54,116 @@ fn a_folder_is_loaded_and_verified_byte_for_byte() {
     assert!(told.contains("DIFFERS: plain-000/file-00000.bin"), "{told}");
     assert!(told.contains("DIFFERS: new: the key is not there"), "{told}");
     assert_eq!(files(&differs), (59, 0));
+    let json = json(&differs);
+    assert_eq!(
+        (&json["differ"], &json["failed"], &json["skipped"]),
+        (&2.into(), &0.into(), &0.into())
+    );
+    let names: Vec<_> = json["problems"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+    assert_eq!(names, ["new", "plain-000/file-00000.bin"]);
+}
+
+/// The keys of a file, in order.
+fn keys(server: &Server, name: &str) -> Vec<String> {
+    let listed = server.run("list", &[name.as_bytes(), b"--json"]);
+    let text = String::from_utf8(listed.stdout).unwrap();
+    let key = |line| serde_json::from_str::<Value>(line).unwrap()["key"].as_str().unwrap().into();
+    text.lines().map(key).collect()
+}
+
+#[test]
+fn a_file_that_shrinks_or_grows_leaves_nothing_behind_and_verify_finds_what_is_left() {
+    const PART: u64 = 64 << 20;
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = fs::File::create(dir.path().join("f")).unwrap();
+    let load = |len: u64, deleted: u64| {
+        file.set_len(len).unwrap();
+        let output = run("load", &server, dir.path(), &["--json"]);
+        assert_ended(&output, 0);
+        assert_eq!(json(&output)["deleted"], deleted, "{len}");
+        keys(&server, "f")
+    };
+    assert_eq!(load(2 * PART + 1, 0), ["f\0part/0", "f\0part/1", "f\0part/2"]);
+    assert_eq!(load(PART + 1, 1), ["f\0part/0", "f\0part/1"]);
+    // Somebody stores the file as it is now, and not what it was.
+    file.set_len(3).unwrap();
+    assert_ended(
+        &server.run("put", &[b"f", b"--file", dir.path().join("f").to_str().unwrap().as_bytes()]),
+        0,
+    );
+    let verified = run("verify", &server, dir.path(), &["--json"]);
+    assert_ended(&verified, 1);
+    assert!(stderr(&verified).contains("STRAY: f: a key is stored"), "{}", stderr(&verified));
+    assert_eq!((&json(&verified)["strays"], &json(&verified)["differ"]), (&2.into(), &0.into()));
+    assert_eq!(load(3, 2), ["f"]);
+    // Among so many keys of others, those of the file are asked for and not all listed.
+    let others: Vec<String> = (0..300).map(|i| format!("f{i}=x")).collect();
+    let others: Vec<&[u8]> = others.iter().map(|pair| pair.as_bytes()).collect();
+    assert_ended(&server.run("mput", &others), 0);
+    let keys = load(PART + 1, 1);
+    assert_eq!(keys[..2], ["f\0part/0", "f\0part/1"]);
+    assert_eq!(keys.len(), 302);
+    assert_ended(&run("verify", &server, dir.path(), &[]), 0);
+}
+
+#[test]
+fn without_a_folder_it_is_what_git_tracks_or_nothing() {
+    let server = Server::start(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), b"x").unwrap();
+    let load =
+        |command: &str| kv(&[command, &server.addr]).current_dir(dir.path()).output().unwrap();
+    for command in ["load", "verify"] {
+        let refused = load(command);
+        assert_ended(&refused, 1);
+        assert!(stderr(&refused).contains("git tells of no files"), "{}", stderr(&refused));
+    }
+    let git = |args: &[&str]| {
+        let done = Command::new("git").current_dir(dir.path()).args(args).output().unwrap();
+        assert!(done.status.success(), "{}", stderr(&done));
+    };
+    git(&["init", "-q"]);
+    let refused = load("load");
+    assert_ended(&refused, 1);
+    assert!(stderr(&refused).contains("git tracks no files"), "{}", stderr(&refused));
+    git(&["add", "file"]);
+    let loaded = load("load");
+    assert_ended(&loaded, 0);
+    let told = String::from_utf8(loaded.stdout).unwrap();
+    assert!(told.starts_with("loaded 1 files") && told.contains("(what git tracks)"), "{told}");
+}
+
+#[test]
+fn a_load_whose_server_answers_nothing_any_more_ends_after_the_first_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, tree_dir) = (dir.path().join("data"), dir.path().join("tree"));
+    for file in 0..2_000 {
+        fs::create_dir_all(&tree_dir).unwrap();
+        fs::write(tree_dir.join(format!("{file:04}")), b"x").unwrap();
+    }
+    let mut server = Server::start(&["--data", data.to_str().unwrap()]);
+    // One commit each: long enough for the server to be stopped in the midst of it.
+    let mut load = kv(&["load", &server.addr, "--calls", "1", "--timeout", "1", "--json"]);
+    load.arg(&tree_dir).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let load = load.spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while server.stats()["store"]["writes"] == 0 {
+        assert!(Instant::now() < until);
+    }
+    let id = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-STOP", &id]).status().unwrap().success());
+    let began = Instant::now();
+    let output = load.wait_with_output().unwrap();
+    server.child.kill().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert_ended(&output, 1);
+    let told = stderr(&output);
+    assert!(told.contains("files were not sent, because the server answered none"), "{told}");
+    assert_eq!(told.lines().count(), 2, "{told}");
+    let json = json(&output);
+    let sum = json["files"].as_u64().unwrap() + json["failed"].as_u64().unwrap();
+    assert_eq!(sum, 2_000, "{json}");
 }
 
 #[test]
@@ -101,6 +212,27 @@ fn a_journal_of_another_store_counts_for_nothing() {
         assert_eq!(files(&run("load", &server, &tree_dir, &resume)), (60, 0));
         assert_ended(&run("verify", &server, &tree_dir, &[]), 0);
     }
+}
+
+#[test]
+fn a_journal_of_a_store_that_was_put_back_from_a_copy_counts_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, tree_dir) = (dir.path().join("data"), dir.path().join("tree"));
+    tree(&tree_dir);
+    let journal = dir.path().join("journal");
+    let resume = ["--json", "--resume", journal.to_str().unwrap()];
+    let args = ["--data", data.to_str().unwrap()];
+    assert!(Server::start(&args).stop().success());
+    let copy = fs::read(data.join("kv.redb")).unwrap();
+    let server = Server::start(&args);
+    assert_eq!(files(&run("load", &server, &tree_dir, &resume)), (60, 0));
+    assert!(server.stop().success());
+    fs::write(data.join("kv.redb"), copy).unwrap();
+    let server = Server::start(&args);
+    let again = run("load", &server, &tree_dir, &resume);
+    assert_eq!(files(&again), (60, 0));
+    assert!(stderr(&again).contains("put back from a copy"), "{}", stderr(&again));
+    assert_ended(&run("verify", &server, &tree_dir, &[]), 0);
 }
 
 #[test]

@@ -112,7 +112,8 @@ Keys are printed as they are. A key that has a line end or is no text can be tol
     List(ListArgs),
     /// Store every file of a folder under its relative path, many at a time
     ///
-    /// Names, what is skipped and how long files are stored is as in `kv demo --help`.
+    /// Names, what is skipped and how long files are stored is as in `kv demo --help`. Keys that a file
+    /// does not have any more, because it is longer or shorter than when it was loaded, are deleted.
     #[command(after_help = "\
 Examples:
   kv load soft://127.0.0.1:7471 ~/photos
@@ -126,7 +127,7 @@ Examples:
   kv verify soft://127.0.0.1:7471 ~/photos
   kv verify soft://127.0.0.1:7471 ~/photos --json
 
-Ends with 1 if a byte differs or a file is not stored.")]
+Ends with 1 if a byte differs, a file is not stored, or a key is left that a file does not have any more.")]
     Verify(TransferArgs),
     /// Measure a server with the mixes of YCSB, and end by itself
     ///

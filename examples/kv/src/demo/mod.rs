@@ -13,12 +13,12 @@ use crate::cli::{DemoArgs, WaitArgs};
 use crate::demo::levels::{Both, Levels, Traffic};
 use crate::demo::report::{Ends, Report};
 use crate::demo::server::ServerProcess;
-use crate::failure::{Exit, Failure, out};
+use crate::failure::{Exit, Failure, err, out};
 use crate::kv::{KvClient, StatsRequest, StatsResponse};
 use crate::store::Usage;
 use crate::transfer::entry::{Entry, Fate, Sums};
 use crate::transfer::meter::Meter;
-use crate::transfer::walk::{self, Found};
+use crate::transfer::walk::{self, Found, WithoutGit};
 use crate::transfer::window::Window;
 use crate::transfer::{Session, load, verify};
 use crate::{ops, stats};
@@ -32,21 +32,21 @@ const SETTLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// `kv demo`
 pub(crate) fn run(args: &DemoArgs) -> Result<Exit, Failure> {
-    let mut found = walk::find(args.dir.as_deref())?;
+    let mut found = walk::find(args.dir.as_deref(), WithoutGit::Walk)?;
     let own = match &args.server {
         Some(_) => None,
         None => Some(ServerProcess::start(&args.listen, &args.runtime)?),
     };
     let addr = own.as_ref().map(ServerProcess::addr).or(args.server.as_deref()).unwrap_or_default();
     let runtime = crate::serve::runtime(&args.runtime)?;
-    eprintln!(
-        "{} files of {} ({}); the server is {} at {addr}",
+    err(format_args!(
+        "{} files of {} ({}); the server is {} at {addr}\n",
         found.names.len(),
         found.root.display(),
         found.origin,
         own.as_ref()
             .map_or_else(|| "one that ran already".into(), |own| format!("process {}", own.id())),
-    );
+    ));
     let names = std::mem::take(&mut found.names);
     let mut entries: Vec<Entry> = names.into_iter().map(Entry::new).collect();
     let work = drive(&runtime, addr, &found, &mut entries, args);

@@ -101,6 +101,7 @@ impl Disk {
             writes: load(&self.told.writes),
             commits: load(&self.told.commits),
             writes_waiting: self.queue.as_ref().map_or(0, Queue::writes_waiting),
+            version: load(&self.told.version),
         }
     }
 

@@ -236,6 +236,7 @@ impl Memory {
             value_bytes: load(&self.value_bytes),
             id: self.id.clone(),
             writes: load(&self.writes),
+            version: load(&self.version),
             ..Usage::default()
         }
     }

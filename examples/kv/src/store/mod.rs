@@ -155,6 +155,8 @@ pub(crate) struct Usage {
     pub(crate) commits: u64,
     /// Writes that wait for their commit.
     pub(crate) writes_waiting: u64,
+    /// The last version given.
+    pub(crate) version: u64,
 }
 
 impl Store {

@@ -38,6 +38,7 @@ pub(super) struct Totals {
 pub(super) struct Told {
     pub(super) keys: AtomicU64,
     pub(super) value_bytes: AtomicU64,
+    pub(super) version: AtomicU64,
     pub(super) writes: AtomicU64,
     pub(super) commits: AtomicU64,
 }
@@ -166,6 +167,7 @@ impl Writer {
     fn tell(&self) {
         self.told.keys.store(self.totals.keys, Ordering::Relaxed);
         self.told.value_bytes.store(self.totals.value_bytes, Ordering::Relaxed);
+        self.told.version.store(self.totals.version, Ordering::Relaxed);
     }
 }
 

@@ -5,19 +5,20 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::TransferArgs;
-use crate::failure::{Exit, Failure, out};
+use crate::failure::{Exit, Failure, out, sentence};
 use crate::files::Stamp;
 use crate::kv::{KvClient, StatsRequest};
 use crate::ops;
-use crate::text::grouped;
+use crate::text::{grouped, set_bytes, shown};
 use crate::transfer::entry::{Entry, Fate, Sums};
-use crate::transfer::journal::Journal;
+use crate::transfer::journal::{Journal, StoreNow};
 use crate::transfer::meter::Meter;
-use crate::transfer::told::{Told, skipped};
-use crate::transfer::walk::{self, Found};
+use crate::transfer::strays::{self, Stray};
+use crate::transfer::told::{Kind, Told, skipped};
+use crate::transfer::walk::{self, Found, WithoutGit};
 use crate::transfer::window::Window;
 use crate::transfer::{Session, load as loading, verify as verifying};
 
@@ -39,28 +40,44 @@ pub(crate) fn verify(args: &TransferArgs) -> Result<Exit, Failure> {
 }
 
 fn run(args: &TransferArgs, work: Work) -> Result<Exit, Failure> {
-    let mut found = walk::find(args.dir.as_deref())?;
+    let mut found = walk::find(args.dir.as_deref(), WithoutGit::Refuse)?;
     if let Some(journal) = &args.resume {
         leave_out(&mut found, journal);
     }
     let mut entries: Vec<Entry> =
         std::mem::take(&mut found.names).into_iter().map(Entry::new).collect();
     let mut meter = Meter::new()?;
-    let before = rpc_core::block_on(drive(args, work, &found, &mut entries, &mut meter))?;
+    let done = rpc_core::block_on(drive(args, work, &found, &mut entries, &mut meter))?;
     let mut told = Told::default();
     told.files(&entries, &found);
-    out(summary(args, work, &found, &meter, before).as_bytes())?;
+    done.tell_strays(&entries, work, &mut told);
+    let text = if args.json {
+        format!("{}\n", to_json(&found, &meter, &done, &told))
+    } else {
+        to_text(work, &found, &meter, &done)
+    };
+    out(text.as_bytes())?;
     Ok(told.end())
 }
 
-/// Does the work; how many files the journal says were through before.
+/// What was done beside the files.
+struct Done {
+    /// How many files the journal says were through before.
+    before: u64,
+    /// What is left of earlier loads, or why that is not known.
+    strays: Result<Vec<Stray>, String>,
+    /// How many of them are deleted.
+    deleted: u64,
+}
+
+/// Does the work.
 async fn drive(
     args: &TransferArgs,
     work: Work,
     found: &Found,
     entries: &mut [Entry],
     meter: &mut Meter,
-) -> Result<u64, Failure> {
+) -> Result<Done, Failure> {
     let channel = ops::connect(&args.server).await?;
     let session = Session {
         root: &found.root,
@@ -69,20 +86,22 @@ async fn drive(
         window: Window::new(usize::from(args.window.calls), args.window.bytes),
         sums: Sums::default(),
     };
+    let stats = session.client.stats(StatsRequest {}).await?.into_inner();
     let mut journal = None;
     if let Some(path) = &args.resume {
-        let store = session.client.stats(StatsRequest {}).await?.into_inner().store;
-        let id = store.unwrap_or_default().id;
-        journal = Some(Journal::open(path, work.name(), &found.root, &id)?);
+        let store = stats.store.unwrap_or_default();
+        let store = StoreNow { id: &store.id, version: store.version };
+        journal = Some(Journal::open(path, work.name(), &found.root, store)?);
     }
     let mut which = Vec::with_capacity(entries.len());
-    let mut before = 0;
+    let mut done = Done { before: 0, strays: Ok(Vec::new()), deleted: 0 };
     for (index, entry) in entries.iter_mut().enumerate() {
         let stamp = Stamp::at(&found.root.join(OsStr::from_bytes(&entry.name)));
         match (stamp, &journal) {
             (Ok(stamp), Some(journal)) if journal.has(&entry.name, &stamp) => {
+                entry.begin(stamp);
                 entry.end(Fate::Verified);
-                before += 1;
+                done.before += 1;
                 continue;
             }
             (Ok(stamp), _) if work == Work::Verify => {
@@ -103,7 +122,45 @@ async fn drive(
     }
     meter.stop();
     journal.map_or(Ok(()), Journal::close)?;
-    Ok(before)
+    if !entries.iter().any(|entry| matches!(entry.fate, Fate::NotSent(_))) {
+        done.strays(&session, entries, work, stats.keys).await;
+    }
+    Ok(done)
+}
+
+impl Done {
+    /// Looks for what earlier loads left in a store that had so many keys, and deletes it if this is a load.
+    async fn strays(&mut self, session: &Session<'_>, entries: &[Entry], work: Work, keys: u64) {
+        let strays = match strays::find(&session.client, entries, keys).await {
+            Ok(strays) => strays,
+            Err(status) => return self.strays = Err(sentence(&status)),
+        };
+        if work == Work::Load {
+            match strays::delete(&session.client, &strays).await {
+                Ok(deleted) => self.deleted = deleted,
+                Err(status) => return self.strays = Err(sentence(&status)),
+            }
+        }
+        self.strays = Ok(strays);
+    }
+
+    /// Tells of strays that are still there.
+    fn tell_strays(&self, entries: &[Entry], work: Work, told: &mut Told) {
+        match &self.strays {
+            Err(why) => told.tell(
+                Exit::Failed,
+                format_args!("failed: looking for what earlier loads left: {why}"),
+            ),
+            Ok(strays) if work == Work::Verify => {
+                for stray in strays {
+                    let how =
+                        "a key is stored that it had when it was longer or shorter; load it again";
+                    told.file(Kind::Strays, &entries[stray.entry].name, how);
+                }
+            }
+            Ok(_) => {}
+        }
+    }
 }
 
 /// Loads files, and once more those that changed meanwhile.
@@ -116,10 +173,12 @@ async fn load_twice(
 ) {
     loading::load(session, entries, &which, meter, journal).await;
     which.retain(|index| entries[*index].fate == Fate::Changed);
-    for index in &which {
-        entries[*index].fate = Fate::Waiting;
+    if !entries.iter().any(|entry| matches!(entry.fate, Fate::NotSent(_))) {
+        for index in &which {
+            entries[*index].fate = Fate::Waiting;
+        }
+        loading::load(session, entries, &which, meter, journal).await;
     }
-    loading::load(session, entries, &which, meter, journal).await;
     for entry in entries.iter_mut() {
         if entry.fate == Fate::Loaded {
             entry.end(Fate::Verified); // nothing more is to be done with it
@@ -138,29 +197,42 @@ fn leave_out(found: &mut Found, journal: &Path) {
     }
 }
 
-fn summary(args: &TransferArgs, work: Work, found: &Found, meter: &Meter, before: u64) -> String {
-    let seconds = meter.elapsed.as_secs_f64();
-    if args.json {
-        let object = json!({
-            "files": meter.files,
-            "files_before": before,
-            "bytes": meter.bytes,
-            "calls": meter.calls,
-            "repeats": meter.repeats,
-            "seconds": seconds,
-        });
-        return format!("{object}\n");
-    }
+/// One object for a script.
+fn to_json(found: &Found, meter: &Meter, done: &Done, told: &Told) -> Value {
+    let mut object = json!({
+        "files": meter.files,
+        "files_before": done.before,
+        "bytes": meter.bytes,
+        "calls": meter.calls,
+        "repeats": meter.repeats,
+        "seconds": meter.elapsed.as_secs_f64(),
+        "skipped": found.skipped.sum(),
+        "deleted": done.deleted,
+        "choice": found.origin,
+    });
+    set_bytes(&mut object, "folder", found.root.as_os_str().as_bytes());
+    told.to_json(&mut object);
+    object
+}
+
+/// One sentence for people.
+fn to_text(work: Work, found: &Found, meter: &Meter, done: &Done) -> String {
     let mut text = format!(
-        "{} {} files, {} bytes in {seconds:.2} s, {:.1} MB/s; {}",
+        "{} {} files, {} bytes in {:.2} s, {:.1} MB/s, of {} ({}); {}",
         work.done(),
         grouped(meter.files),
         grouped(meter.bytes),
+        meter.elapsed.as_secs_f64(),
         meter.megabytes_per_second(),
+        shown(found.root.as_os_str().as_bytes()),
+        found.origin,
         skipped(found),
     );
-    if before > 0 {
-        text.push_str(&format!("; {} files were {} before", grouped(before), work.done()));
+    if done.before > 0 {
+        text.push_str(&format!("; {} files were {} before", grouped(done.before), work.done()));
+    }
+    if done.deleted > 0 {
+        text.push_str(&format!("; {} keys of earlier loads were deleted", grouped(done.deleted)));
     }
     text + "\n"
 }

@@ -14,13 +14,15 @@ pub(crate) struct Entry {
     pub(crate) stamp: Option<Stamp>,
     /// How many of its parts have gone well.
     done: u64,
+    /// The newest version among them.
+    pub(crate) version: u64,
     /// A hash of each part as it was stored, if it was loaded here.
     pub(crate) sums: Vec<u64>,
     /// How it went.
     pub(crate) fate: Fate,
 }
 
-/// How it went with a file. Every file ends as one of the last five.
+/// How it went with a file. Every file ends as one of the last six.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Nothing has gone wrong yet.
@@ -35,6 +37,8 @@ pub(crate) enum Fate {
     Unreadable(String),
     /// A call failed, and how.
     Failed(String),
+    /// It was left when there was no use in going on, and why.
+    NotSent(&'static str),
     /// What came back is not what was stored, and where.
     Differs(String),
 }
@@ -42,7 +46,15 @@ pub(crate) enum Fate {
 impl Entry {
     /// A file not looked at yet.
     pub(crate) fn new(name: Vec<u8>) -> Self {
-        Self { name, len: 0, stamp: None, done: 0, sums: Vec::new(), fate: Fate::Waiting }
+        Self {
+            name,
+            len: 0,
+            stamp: None,
+            done: 0,
+            version: 0,
+            sums: Vec::new(),
+            fate: Fate::Waiting,
+        }
     }
 
     /// Begins with its first part.
@@ -50,11 +62,14 @@ impl Entry {
         self.len = stamp.len();
         self.stamp = Some(stamp);
         self.done = 0;
+        self.version = 0;
     }
 
-    /// One of its parts went well. True if that was the last one and nothing else went wrong.
-    pub(crate) fn part_done(&mut self) -> bool {
+    /// One of its parts went well, which has this version. True if that was the last one and nothing else
+    /// went wrong.
+    pub(crate) fn part_done(&mut self, version: u64) -> bool {
         self.done += 1;
+        self.version = self.version.max(version);
         self.done == Part::count(self.len) && matches!(self.fate, Fate::Waiting | Fate::Loaded)
     }
 

@@ -19,7 +19,7 @@ use crate::transfer::journal::Journal;
 use crate::transfer::meter::Meter;
 use crate::transfer::parts::Part;
 use crate::transfer::window::Window;
-use crate::transfer::{NOT_SENT, Session, is_gone, part_done};
+use crate::transfer::{GONE, SILENT, Session, ended, is_gone, part_done};
 
 /// Stores the files of these numbers, many at a time; each ends as `Loaded` or as something worse.
 pub(crate) async fn load(
@@ -60,11 +60,11 @@ pub(crate) async fn load(
             let Done { mut value, took, result } = done;
             let len = value.len();
             let refused = result.as_ref().is_err_and(is_refusal);
-            window.end(len, refused);
+            window.end(len, ended(&result, refused));
             match result {
-                Ok(()) => {
+                Ok(version) => {
                     meter.call(len, took, value.repeats);
-                    part_done(&mut entries[value.entry], Fate::Loaded, journal);
+                    part_done(&mut entries[value.entry], Fate::Loaded, version, journal);
                 }
                 Err(_) if refused && value.repeats < REPEATS_MAX => {
                     value.repeats += 1;
@@ -81,10 +81,11 @@ pub(crate) async fn load(
             }
         }
     }
+    let left = if window.is_shut() { SILENT } else { GONE };
     for index in which {
         let entry = &mut entries[*index];
         if entry.fate == Fate::Waiting {
-            entry.end(Fate::Failed(NOT_SENT.into()));
+            entry.end(Fate::NotSent(left));
         }
         meter.file(entry.fate == Fate::Loaded);
     }
@@ -106,12 +107,14 @@ impl Value {
 struct Done {
     value: Value,
     took: Duration,
-    result: Result<(), Status>,
+    /// The version that the value has.
+    result: Result<u64, Status>,
 }
 
 async fn put(session: &Session<'_>, value: Value) -> Done {
     let start = Instant::now();
-    let result = session.client.put(value.request.clone()).await.map(drop);
+    let result = session.client.put(value.request.clone()).await;
+    let result = result.map(|answer| answer.into_inner().version);
     Done { value, took: start.elapsed(), result }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod journal;
 pub(crate) mod load;
 pub(crate) mod meter;
 mod parts;
+pub(crate) mod strays;
 pub(crate) mod told;
 pub(crate) mod verify;
 pub(crate) mod walk;
@@ -20,10 +21,13 @@ use rpc_core::{Channel, Code, Status};
 use crate::kv::KvClient;
 use crate::transfer::entry::{Entry, Fate, Sums};
 use crate::transfer::journal::Journal;
-use crate::transfer::window::Window;
+use crate::transfer::window::{Ended, Window};
 
-/// What became of the files that were left when the server was gone.
-const NOT_SENT: &str = "it was not sent, because the server could not be reached any more";
+/// Why files were left when the server was gone.
+const GONE: &str = "the server could not be reached any more";
+
+/// Why files were left when it answered nothing.
+const SILENT: &str = "the server answered none of the calls before them within --timeout";
 
 /// What loading and reading back have in common.
 pub(crate) struct Session<'a> {
@@ -53,14 +57,28 @@ fn is_gone(status: &Status) -> bool {
     status.code() == Code::Unavailable
 }
 
-/// A part of a file went well. If that was the last one it ends so, and the journal, if there is one,
+/// Whether a call had no answer in its time.
+fn is_late(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded
+}
+
+/// How a call ended, as the window is to know it.
+fn ended<T>(result: &Result<T, Status>, refused: bool) -> Ended {
+    match result {
+        Err(_) if refused => Ended::Refused,
+        Err(status) if is_late(status) => Ended::Late,
+        _ => Ended::Answered,
+    }
+}
+
+/// A part of a file went well, and has this version. If that was the last one it ends so, and the journal, if there is one,
 /// has it.
-fn part_done(entry: &mut Entry, fate: Fate, journal: &mut Option<Journal>) {
-    if !entry.part_done() {
+fn part_done(entry: &mut Entry, fate: Fate, version: u64, journal: &mut Option<Journal>) {
+    if !entry.part_done(version) {
         return;
     }
     entry.end(fate);
     if let (Some(journal), Some(stamp)) = (journal, &entry.stamp) {
-        journal.note(&entry.name, stamp);
+        journal.note(&entry.name, stamp, entry.version);
     }
 }

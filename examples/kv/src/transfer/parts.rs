@@ -38,7 +38,25 @@ impl Part {
         if !self.of_many {
             return Bytes::copy_from_slice(name);
         }
-        [name, b"\0part/", self.index.to_string().as_bytes()].concat().into()
+        [name, PART, self.index.to_string().as_bytes()].concat().into()
+    }
+}
+
+/// What stands between a file's name and a part's number.
+const PART: &[u8] = b"\0part/";
+
+/// The file's name in a key, and the part's number if it is a part's: what [`Part::key`] makes. Any other
+/// key is a name.
+pub(crate) fn part_of(key: &[u8]) -> (&[u8], Option<u64>) {
+    let name = key.split(|byte| *byte == 0).next().unwrap_or(key);
+    let number = key[name.len()..].strip_prefix(PART).and_then(|text| {
+        let number: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+        // As it is written, and not `+1` or `01`.
+        (number.to_string().as_bytes() == text).then_some(number)
+    });
+    match number {
+        Some(number) => (name, Some(number)),
+        None => (key, None),
     }
 }
 
@@ -72,5 +90,14 @@ mod tests {
         assert_eq!(parts(MOST)[0].key(b"a/\xff"), &b"a/\xff"[..]);
         assert_eq!(parts(0)[0].key(b"a"), &b"a"[..]);
         assert_eq!(parts(MOST + 1)[1].key(b"a"), &b"a\0part/1"[..]);
+        for (key, of) in [
+            (&b"a"[..], (&b"a"[..], None)),
+            (b"a\0part/17", (b"a", Some(17))),
+            (b"\0part/0", (b"", Some(0))),
+            (b"a\0part/", (b"a\0part/", None)),
+            (b"a\0part/x", (b"a\0part/x", None)),
+        ] {
+            assert_eq!(part_of(key), of);
+        }
     }
 }

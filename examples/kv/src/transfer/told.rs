@@ -1,29 +1,100 @@
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use serde_json::{Value, json};
 
 use crate::failure::{Exit, err};
+use crate::text::{set_bytes, shown};
 use crate::transfer::entry::{Entry, Fate};
 use crate::transfer::walk::Found;
 
 /// Problems told one by one; beyond these only their number.
 const PROBLEMS_TOLD: usize = 20;
 
+/// Problems named in JSON; beyond these only their number. A line of it is some 100 kB then.
+const PROBLEMS_NAMED: usize = 1_000;
+
 /// Problems told so far, and the worst exit code among them.
 #[derive(Default)]
 pub(crate) struct Told {
-    count: usize,
+    lines: usize,
     worst: Option<Exit>,
+    counts: [u64; Kind::ALL.len()],
+    named: Vec<Value>,
+}
+
+/// What may be wrong with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What is stored is not what the file has.
+    Differ,
+    /// A call failed, or was not sent.
+    Failed,
+    /// A key is left of it that it does not have now.
+    Strays,
+    /// It changed whenever it was read.
+    Changed,
+    /// It could not be read.
+    Unreadable,
+}
+
+impl Kind {
+    const ALL: [Self; 5] =
+        [Self::Differ, Self::Failed, Self::Strays, Self::Changed, Self::Unreadable];
+
+    /// Its name in JSON.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Differ => "differ",
+            Self::Failed => "failed",
+            Self::Strays => "strays",
+            Self::Changed => "changed",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Differ => "DIFFERS",
+            Self::Failed => "failed",
+            Self::Strays => "STRAY",
+            Self::Changed => "changed whenever it was read",
+            Self::Unreadable => "not readable",
+        }
+    }
+
+    fn exit(self) -> Exit {
+        match self {
+            Self::Differ | Self::Failed | Self::Strays => Exit::Failed,
+            Self::Changed | Self::Unreadable => Exit::Incomplete,
+        }
+    }
 }
 
 impl Told {
     /// Tells one.
     pub(crate) fn tell(&mut self, exit: Exit, problem: std::fmt::Arguments<'_>) {
-        if self.count < PROBLEMS_TOLD {
+        if self.lines < PROBLEMS_TOLD {
             err(format_args!("{problem}\n"));
         }
-        self.count += 1;
+        self.lines += 1;
         if self.worst != Some(Exit::Failed) {
             self.worst = Some(exit);
+        }
+    }
+
+    /// Tells what is wrong with a file, and how.
+    pub(crate) fn file(&mut self, kind: Kind, name: &[u8], how: &str) {
+        let colon = if how.is_empty() { "" } else { ": " };
+        let words = kind.in_words();
+        self.tell(kind.exit(), format_args!("{words}: {}{colon}{how}", shown(name)));
+        self.name(kind, name, how);
+    }
+
+    /// Counts a problem, and names it where that is for a script.
+    fn name(&mut self, kind: Kind, name: &[u8], how: &str) {
+        self.counts[kind as usize] += 1;
+        if self.named.len() < PROBLEMS_NAMED {
+            let mut problem = json!({ "what": kind.name(), "how": how });
+            set_bytes(&mut problem, "name", name);
+            self.named.push(problem);
         }
     }
 
@@ -31,31 +102,47 @@ impl Told {
     pub(crate) fn files(&mut self, entries: &[Entry], found: &Found) {
         for problem in &found.unreadable {
             self.tell(Exit::Incomplete, format_args!("not readable: {problem}"));
+            self.name(Kind::Unreadable, b"", problem);
         }
+        let mut left = None;
         for entry in entries {
-            let name = OsStr::from_bytes(&entry.name).display();
             match &entry.fate {
                 Fate::Verified => {}
-                Fate::Changed => self
-                    .tell(Exit::Incomplete, format_args!("changed whenever it was read: {name}")),
-                Fate::Unreadable(why) => {
-                    self.tell(Exit::Incomplete, format_args!("not readable: {name}: {why}"));
+                Fate::Changed => self.file(Kind::Changed, &entry.name, ""),
+                Fate::Unreadable(why) => self.file(Kind::Unreadable, &entry.name, why),
+                Fate::Failed(why) => self.file(Kind::Failed, &entry.name, why),
+                Fate::NotSent(why) => {
+                    let (count, _) = left.get_or_insert((0, *why));
+                    *count += 1;
+                    self.name(Kind::Failed, &entry.name, why);
                 }
-                Fate::Failed(why) => self.tell(Exit::Failed, format_args!("failed: {name}: {why}")),
-                Fate::Differs(how) => {
-                    self.tell(Exit::Failed, format_args!("DIFFERS: {name}: {how}"))
-                }
+                Fate::Differs(how) => self.file(Kind::Differ, &entry.name, how),
                 Fate::Waiting | Fate::Loaded => {
-                    self.tell(Exit::Failed, format_args!("not read back: {name}"));
+                    self.file(Kind::Failed, &entry.name, "it was not read back");
                 }
             }
         }
+        if let Some((count, why)) = left {
+            self.lines = self.lines.min(PROBLEMS_TOLD - 1); // this one is always told
+            self.tell(
+                Exit::Failed,
+                format_args!("failed: {count} files were not sent, because {why}"),
+            );
+        }
+    }
+
+    /// The counts by kind, and the first problems by name.
+    pub(crate) fn to_json(&self, object: &mut Value) {
+        for kind in Kind::ALL {
+            object[kind.name()] = self.counts[kind as usize].into();
+        }
+        object["problems"] = self.named.as_slice().into();
     }
 
     /// How to end.
     pub(crate) fn end(self) -> Exit {
-        if self.count > PROBLEMS_TOLD {
-            err(format_args!("and {} more\n", self.count - PROBLEMS_TOLD));
+        if self.lines > PROBLEMS_TOLD {
+            err(format_args!("and {} more\n", self.lines - PROBLEMS_TOLD));
         }
         self.worst.unwrap_or(Exit::Done)
     }
@@ -95,6 +182,31 @@ mod tests {
         told.tell(Exit::Incomplete, format_args!("a"));
         told.tell(Exit::Failed, format_args!("b"));
         told.tell(Exit::Incomplete, format_args!("c"));
+        assert_eq!(told.end(), Exit::Failed);
+    }
+
+    #[test]
+    fn a_script_gets_counts_of_all_and_names_of_the_first() {
+        let mut told = Told::default();
+        let mut entries: Vec<Entry> = (0..PROBLEMS_NAMED + 5)
+            .map(|index| {
+                let mut entry = Entry::new(format!("f{index}").into());
+                entry.fate = Fate::NotSent("why");
+                entry
+            })
+            .collect();
+        entries[0].name = vec![0xff, b'\n'];
+        entries[0].fate = Fate::Differs("how".into());
+        let found = Found { unreadable: vec!["x: denied".into()], ..Found::default() };
+        told.files(&entries, &found);
+        let mut object = json!({});
+        told.to_json(&mut object);
+        assert_eq!((&object["differ"], &object["failed"]), (&json!(1), &json!(PROBLEMS_NAMED + 4)));
+        assert_eq!((&object["unreadable"], &object["strays"]), (&json!(1), &json!(0)));
+        let problems = object["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), PROBLEMS_NAMED);
+        assert_eq!(problems[1], json!({"what": "differ", "how": "how", "name_hex": "ff0a"}));
+        assert_eq!(told.lines, 3);
         assert_eq!(told.end(), Exit::Failed);
     }
 

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -11,14 +12,14 @@ use rpc_core::bytes::Bytes;
 use rpc_core::{Code, Status};
 
 use crate::failure::sentence;
-use crate::files;
+use crate::files::{self, Stamp};
 use crate::kv::{GetRequest, GetResponse};
 use crate::limits::REPEATS_MAX;
 use crate::transfer::entry::{Entry, Fate};
 use crate::transfer::journal::Journal;
 use crate::transfer::meter::Meter;
 use crate::transfer::parts::Part;
-use crate::transfer::{NOT_SENT, Session, is_gone, part_done};
+use crate::transfer::{GONE, SILENT, Session, ended, is_gone, part_done};
 
 /// How much of a file is in memory at a time while it is compared.
 const COMPARE_BYTES: usize = 256 << 10;
@@ -58,13 +59,13 @@ pub(crate) async fn verify(
         };
         if let Some(Done { mut wanted, took, result }) = done {
             let refused = result.as_ref().is_err_and(is_refusal);
-            window.end(wanted.part.len, refused);
+            window.end(wanted.part.len, ended(&result, refused));
             let entry = &mut entries[wanted.entry];
             match result {
                 Ok(answer) => {
-                    meter.call(wanted.part.len, took, wanted.repeats);
+                    meter.call(answer.value.len(), took, wanted.repeats);
                     match check(session, entry, wanted.part, &answer, &mut buffer) {
-                        Ok(()) => part_done(entry, Fate::Verified, journal),
+                        Ok(()) => part_done(entry, Fate::Verified, answer.version, journal),
                         Err(fate) => entry.end(fate),
                     }
                 }
@@ -83,10 +84,11 @@ pub(crate) async fn verify(
             }
         }
     }
+    let left = if window.is_shut() { SILENT } else { GONE };
     for index in loaded {
         let entry = &mut entries[index];
         if entry.fate == Fate::Loaded {
-            entry.end(Fate::Failed(NOT_SENT.into()));
+            entry.end(Fate::NotSent(left));
         }
         meter.file(entry.fate == Fate::Verified);
     }
@@ -172,23 +174,51 @@ fn check(
         return Err(Fate::Differs("the key is not there".into()));
     }
     let path = session.root.join(OsStr::from_bytes(&entry.name));
-    let opened = files::open_regular(&path).ok();
-    let how = if value.len() == part.len {
-        let at = match &opened {
-            Some((file, _)) => difference(file, part.offset, value, buffer),
-            None => Some(0), // gone, or no longer a file
-        };
-        let Some(at) = at else { return Ok(()) };
-        format!("at byte {}, what came back is not what was stored", part.offset + at as u64)
-    } else {
-        format!("{} bytes were stored and {} came back", part.len, value.len())
+    let opened = files::open_regular(&path);
+    let at = match &opened {
+        _ if value.len() != part.len => None,
+        Ok((file, _)) => match difference(file, part.offset, value, buffer) {
+            None => return Ok(()),
+            at => at.map(|at| part.offset + at as u64),
+        },
+        Err(_) => Some(part.offset), // gone, or no longer a file
     };
-    let changed = match entry.sums.get(part.index as usize) {
-        Some(stored) => *stored == session.sums.of(value),
+    let sum = entry.sums.get(part.index as usize);
+    let as_stored = sum.map(|sum| *sum == session.sums.of(value));
+    let stamp = opened.map(|(_, stamp)| stamp);
+    Err(at_fault(entry, part, value.len(), at, as_stored, stamp))
+}
+
+/// Which of the two is at fault where a value of `came` bytes and a file differ, at a byte of the file or
+/// in length. `as_stored` is whether the value is what was stored, if that is known; `now` is what the file
+/// is now.
+fn at_fault(
+    entry: &Entry,
+    part: Part,
+    came: usize,
+    at: Option<u64>,
+    as_stored: Option<bool>,
+    now: io::Result<Stamp>,
+) -> Fate {
+    let stored = part.len;
+    match (as_stored, now) {
+        // It was loaded here, so it is known what was stored.
+        (Some(true), _) => Fate::Changed,
+        (Some(false), _) => Fate::Differs(match at {
+            None => format!("{stored} bytes were stored and {came} came back"),
+            Some(at) => format!("at byte {at}, what came back is not what was stored"),
+        }),
         // It was loaded by somebody else: all that is known is what the file was when this began.
-        None => opened.map(|(_, stamp)| stamp) != entry.stamp,
-    };
-    Err(if changed { Fate::Changed } else { Fate::Differs(how) })
+        (None, Err(error)) => Fate::Unreadable(error.to_string()),
+        (None, Ok(stamp)) if Some(stamp) != entry.stamp => Fate::Changed,
+        (None, Ok(_)) => Fate::Differs(match at {
+            None if part.of_many => {
+                format!("part {} of the file has {stored} bytes and {came} are stored", part.index)
+            }
+            None => format!("the file has {stored} bytes and {came} are stored"),
+            Some(at) => format!("at byte {at}, what is stored is not what the file has"),
+        }),
+    }
 }
 
 /// Where a value and a range of a file differ first; a file that ends early or cannot be read differs.
@@ -226,6 +256,33 @@ mod tests {
         value[70] ^= 1;
         value.push(0);
         assert_eq!(difference(&file, 3, &value, &mut buffer), Some(96));
+    }
+
+    #[test]
+    fn who_did_not_load_a_file_is_told_what_it_has_and_what_is_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"0123456789").unwrap();
+        let before = Stamp::at(&path).unwrap();
+        let mut entry = Entry::new(b"file".to_vec());
+        entry.begin(before);
+        let part = Part::of(10, 0).unwrap();
+        let fate = |came, at, as_stored, now| at_fault(&entry, part, came, at, as_stored, now);
+        let differs = |how: &str| Fate::Differs(how.into());
+        let stored = "the file has 10 bytes and 7 are stored";
+        assert_eq!(fate(7, None, None, Ok(before)), differs(stored));
+        let at = "at byte 3, what is stored is not what the file has";
+        assert_eq!(fate(10, Some(3), None, Ok(before)), differs(at));
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            fate(10, Some(0), None, Err(denied)),
+            Fate::Unreadable("permission denied".into())
+        );
+        std::fs::write(&path, b"0123456789a").unwrap();
+        assert_eq!(fate(10, Some(3), None, Stamp::at(&path)), Fate::Changed);
+        let loaded = "10 bytes were stored and 7 came back";
+        assert_eq!(fate(7, None, Some(false), Ok(before)), differs(loaded));
+        assert_eq!(fate(7, None, Some(true), Ok(before)), Fate::Changed);
     }
 
     #[test]

@@ -44,8 +44,24 @@ pub(crate) struct Skipped {
     pub(crate) absent: u64,
 }
 
+impl Skipped {
+    /// How many in all.
+    pub(crate) fn sum(&self) -> u64 {
+        self.links + self.git + self.target + self.special + self.absent
+    }
+}
+
+/// What to take where no folder was named and the current one is in no git repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WithoutGit {
+    /// All that no `.gitignore` excludes.
+    Walk,
+    /// Nothing: it is an error. What goes into a store that is kept is to be said.
+    Refuse,
+}
+
 /// The files of a folder, or, without one, those that git tracks in the current folder.
-pub(crate) fn find(dir: Option<&Path>) -> Result<Found, Failure> {
+pub(crate) fn find(dir: Option<&Path>, without: WithoutGit) -> Result<Found, Failure> {
     let named = dir.unwrap_or_else(|| Path::new("."));
     let root = fs::canonicalize(named).map_err(|error| {
         Failure::because(format!("the folder {} cannot be opened", named.display()), error)
@@ -56,8 +72,16 @@ pub(crate) fn find(dir: Option<&Path>) -> Result<Found, Failure> {
     let mut found = match dir {
         Some(_) => walk(root, false),
         None => match tracked(&root) {
+            Some(names) if names.is_empty() => Err(Failure::new(format!(
+                "git tracks no files in {}: add some, or name the folder to take all that it has, as `.`",
+                root.display(),
+            ))),
             Some(names) => sort_out(root, &names),
-            None => walk(root, true),
+            None if without == WithoutGit::Walk => walk(root, true),
+            None => Err(Failure::new(format!(
+                "git tells of no files in {}, because it is in no repository or git is not installed; name the folder to take all that it has, as `.`",
+                root.display(),
+            ))),
         },
     }?;
     found.names.sort_unstable();
@@ -188,7 +212,7 @@ mod tests {
     #[test]
     fn a_walk_takes_files_of_any_name_and_counts_what_it_skips() {
         let dir = folder();
-        let found = find(Some(dir.path())).unwrap();
+        let found = find(Some(dir.path()), WithoutGit::Refuse).unwrap();
         let expected: [&[u8]; 4] = [b".hidden", b"a", b"sub/deep/\xff\xfe", b"target"];
         assert_eq!(found.names, expected);
         let skipped = Skipped { links: 2, git: 1, target: 1, special: 0, absent: 0 };
@@ -199,14 +223,14 @@ mod tests {
     #[test]
     fn the_folder_asked_for_may_be_named_target() {
         let dir = folder();
-        let found = find(Some(&dir.path().join("sub/target"))).unwrap();
+        let found = find(Some(&dir.path().join("sub/target")), WithoutGit::Refuse).unwrap();
         assert_eq!(found.names, [b"x"]);
     }
 
     #[test]
     fn an_empty_folder_has_no_files() {
         let dir = folder();
-        let found = find(Some(&dir.path().join("empty"))).unwrap();
+        let found = find(Some(&dir.path().join("empty")), WithoutGit::Refuse).unwrap();
         assert!(found.names.is_empty());
     }
 
@@ -233,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_named() {
-        let error = find(Some(Path::new("/no/such/folder"))).unwrap_err();
+        let error = find(Some(Path::new("/no/such/folder")), WithoutGit::Walk).unwrap_err();
         assert!(error.to_string().contains("/no/such/folder"), "{error}");
     }
 }

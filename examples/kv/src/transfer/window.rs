@@ -1,7 +1,9 @@
 /// What may be in flight: so many calls, and so many bytes of values in them.
 ///
 /// A value larger than the bytes allowed may go alone, so nothing waits for ever. Once a call was
-/// refused for want of memory nothing starts until another has succeeded, and given its memory back.
+/// refused for want of memory nothing starts until another has succeeded, and given its memory back. Once
+/// a call had no answer in its time nothing starts until another has one; if none has, the window stays
+/// shut, for a server that answers nothing would cost each further lot of calls the same time again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     calls_max: usize,
@@ -9,20 +11,33 @@ pub(crate) struct Window {
     calls: usize,
     bytes: u64,
     refused: bool,
+    late: bool,
+}
+
+/// How a call ended, as far as it matters to those that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It had an answer.
+    Answered,
+    /// It was refused for want of memory.
+    Refused,
+    /// It had no answer in its time.
+    Late,
 }
 
 impl Window {
     /// An empty window.
     pub(crate) fn new(calls_max: usize, bytes_max: u64) -> Self {
-        Self { calls_max, bytes_max, calls: 0, bytes: 0, refused: false }
+        Self { calls_max, bytes_max, calls: 0, bytes: 0, refused: false, late: false }
     }
 
     /// Whether a call with a value of this length may start.
     pub(crate) fn fits(&self, len: usize) -> bool {
-        self.calls == 0
+        let room = self.calls == 0
             || (!self.refused
                 && self.calls < self.calls_max
-                && self.bytes.saturating_add(len as u64) <= self.bytes_max)
+                && self.bytes.saturating_add(len as u64) <= self.bytes_max);
+        room && !self.late
     }
 
     /// A call has started.
@@ -31,11 +46,17 @@ impl Window {
         self.bytes += len as u64;
     }
 
-    /// A call that had started has ended, refused for want of memory or not.
-    pub(crate) fn end(&mut self, len: usize, refused: bool) {
+    /// A call that had started has ended.
+    pub(crate) fn end(&mut self, len: usize, how: Ended) {
         self.calls -= 1;
         self.bytes -= len as u64;
-        self.refused = refused;
+        self.refused = how == Ended::Refused;
+        self.late = how == Ended::Late;
+    }
+
+    /// Whether it stays shut: no call is in flight, and the last that were had no answer.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.late && self.calls == 0
     }
 
     /// Whether no call is in flight.
@@ -57,7 +78,7 @@ mod tests {
         window.start(40);
         window.start(0);
         assert!(!window.fits(0));
-        window.end(60, false);
+        window.end(60, Ended::Answered);
         assert!(window.fits(60));
     }
 
@@ -67,7 +88,7 @@ mod tests {
         assert!(window.fits(1_000));
         window.start(1_000);
         assert!(!window.fits(0));
-        window.end(1_000, false);
+        window.end(1_000, Ended::Answered);
         assert!(window.is_empty());
     }
 
@@ -77,11 +98,25 @@ mod tests {
         window.start(1);
         window.start(1);
         window.start(1);
-        window.end(1, true);
+        window.end(1, Ended::Refused);
         assert!(!window.fits(1));
-        window.end(1, false);
+        window.end(1, Ended::Answered);
         assert!(window.fits(1));
-        window.end(1, true);
+        window.end(1, Ended::Refused);
         assert!(window.fits(1));
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_shuts_the_window_and_an_answer_opens_it() {
+        let mut window = Window::new(3, 100);
+        window.start(1);
+        window.start(1);
+        window.end(1, Ended::Late);
+        assert!(!window.fits(1) && !window.is_shut());
+        window.end(1, Ended::Answered);
+        assert!(window.fits(1));
+        window.start(1);
+        window.end(1, Ended::Late);
+        assert!(!window.fits(0) && window.is_shut());
     }
 }

@@ -277,6 +277,9 @@ pub struct StoreStats {
     /// Writes that wait for their commit now.
     #[prost(uint64, tag = "5")]
     pub writes_waiting: u64,
+    /// The last version given. A store with the same id and a lower one than before is an older copy of it.
+    #[prost(uint64, tag = "6")]
+    pub version: u64,
 }
 
 /// A device of libibverbs: what this process posted and received on it, and its objects now.
