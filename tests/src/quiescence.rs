@@ -11,9 +11,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What a test used is back within this.
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// Set, every runtime does what may block on its control thread, as it does for libibverbs: the same
-/// tests then hold for that path.
-const VERBS_ON_CONTROL: &str = "RPC_TEST_VERBS_ON_CONTROL";
+/// Set, every runtime treats the software device as it does soft-RoCE: what may block is done on the
+/// control thread, and binds and invalidations stand by themselves. The same tests then hold for
+/// those paths.
+const LIKE_SOFT_ROCE: &str = "RPC_TEST_LIKE_SOFT_ROCE";
 
 /// Descriptors and threads are counted for the whole process, so tests that use this take turns.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -72,8 +73,10 @@ impl Quiescence {
     /// # Panics
     /// If it cannot be started.
     pub fn stopping(&self, builder: RuntimeBuilder) -> Runtime {
-        let on_control = std::env::var_os(VERBS_ON_CONTROL).is_some();
-        let builder = builder.rnr_retry(0).verbs_on_control_thread(on_control);
+        let like_soft_roce = std::env::var_os(LIKE_SOFT_ROCE).is_some();
+        let builder = builder.rnr_retry(0);
+        let builder =
+            builder.verbs_on_control_thread(like_soft_roce).local_ops_alone(like_soft_roce);
         builder.build().expect("a runtime starts")
     }
 

@@ -39,7 +39,7 @@ impl<D: Device> Engine<D> {
         }
         self.completions = completions;
         self.end_silent(turn);
-        if self.offload.is_none() && turn.now.since(self.async_seen) >= ASYNC_EVERY {
+        if self.own_device && turn.now.since(self.async_seen) >= ASYNC_EVERY {
             self.async_seen = turn.now;
             self.poll_async(turn);
         }

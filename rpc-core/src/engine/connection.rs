@@ -6,6 +6,7 @@ use async_task::Task;
 use slab::Slab;
 
 use super::allowance::{Allowance, Allowed};
+use super::apart::BehindBinds;
 use super::cell::CallCell;
 use super::engine::Reservation;
 use super::executor::Joining;
@@ -48,6 +49,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) leases: HashMap<LeaseId, Lease<D>>,
     /// Leases to invalidate with the next flush.
     pub(super) revoking: VecDeque<LeaseId>,
+    /// A SEND whose windows must be bound first, on a device that needs that done apart.
+    pub(super) behind_binds: Option<BehindBinds>,
     /// Destinations of READs that are posted or may be posted.
     pub(super) transfers: HashMap<TransferId, Vec<PayloadMut>>,
     /// When a READ last brought something, or the first of those that are outstanding began.

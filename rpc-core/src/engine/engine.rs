@@ -72,7 +72,12 @@ pub(crate) struct Engine<D: Device> {
     pub(super) read_stall: Duration,
     /// How long the device may say nothing of what is posted.
     pub(super) silence_max: Option<Duration>,
+    /// Whether the device takes binds and invalidations only by themselves.
+    pub(super) local_ops_alone: bool,
     pub(super) silence_seen: Time,
+    /// Whether the device is this engine's alone, which then fetches its asynchronous events. Those of
+    /// a shared one are handed to its engines.
+    pub(super) own_device: bool,
     pub(super) async_seen: Time,
     /// The device or a queue is lost, and with it every connection.
     pub(super) failed: bool,
@@ -218,6 +223,7 @@ impl<D: Device> Engine<D> {
             by_qp: HashMap::new(),
             windows: Vec::new(),
             windows_made: 0,
+            own_device: offload.is_none(),
             offload,
             awaited: Awaited::default(),
             installs: Vec::new(),
@@ -234,6 +240,7 @@ impl<D: Device> Engine<D> {
             fetches: VecDeque::new(),
             read_stall: read_stall(&limits),
             silence_max: limits.silence_max,
+            local_ops_alone: limits.local_ops_alone,
             silence_seen: Time::ZERO,
             async_seen: Time::ZERO,
             failed: false,

@@ -1,5 +1,6 @@
 //! What connections have to say, as work requests: one chain for each, one doorbell.
 
+use super::apart::BehindBinds;
 use super::capacity::{SEND_SIGNAL_EVERY, SEND_WRS_CONTROL};
 use super::connection::{Connection, LeaseStage};
 use super::drive::Turn;
@@ -10,12 +11,12 @@ use super::submission::ConnectionKey;
 use super::teardown::Loss;
 use super::wr_id::WrId;
 use crate::mem::{EagerSlab, Registrar, SlotId};
-use crate::protocol::Transmit;
+use crate::protocol::LeaseId;
 use crate::verbs::{Device, PostError, Qp, SendBatch, SendFlags, Sge, VerbsError};
 
 /// Why the flush of one connection stopped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stopped {
+pub(super) enum Stopped {
     /// There is nothing more to say, or no credit to say it with.
     Done,
     /// The send queue is full: a completion goes on.
@@ -47,8 +48,8 @@ impl<D: Device> Engine<D> {
         let before = connection.send_queue.free();
         let was_empty = connection.send_queue.is_empty();
         let grows = self.offload.is_none();
-        let Some(mut chain) = Chain::new(connection, &mut self.slab, grows, &mut self.registrar)
-        else {
+        let (slab, registrar, apart) = (&mut self.slab, &mut self.registrar, self.local_ops_alone);
+        let Some(mut chain) = Chain::new(connection, slab, grows, registrar, apart) else {
             return 0;
         };
         let built = chain.build(turn);
@@ -89,23 +90,25 @@ impl<D: Device> Engine<D> {
 }
 
 /// One connection's chain being built.
-struct Chain<'a, D: Device> {
+pub(super) struct Chain<'a, D: Device> {
     key: ConnectionKey,
     batch: <D::Qp as Qp>::Batch<'a>,
-    books: &'a mut SendQueue,
+    pub(super) books: &'a mut SendQueue,
     slab: &'a mut EagerSlab,
     /// Whether the slab grows by itself when it has no buffer.
     slab_grows: bool,
     registrar: &'a mut Registrar<D>,
     protocol: &'a mut crate::protocol::Connection,
-    leases:
-        &'a mut std::collections::HashMap<crate::protocol::LeaseId, super::connection::Lease<D>>,
-    revoking: &'a mut std::collections::VecDeque<crate::protocol::LeaseId>,
+    pub(super) leases: &'a mut std::collections::HashMap<LeaseId, super::connection::Lease<D>>,
+    pub(super) revoking: &'a mut std::collections::VecDeque<LeaseId>,
     transfers:
         &'a std::collections::HashMap<crate::protocol::TransferId, Vec<crate::mem::PayloadMut>>,
     eager_bytes: usize,
     /// The last SEND: whether it is signaled depends on what follows.
-    held: Option<(SlotId, Sge)>,
+    pub(super) held: Option<(SlotId, Sge)>,
+    /// Whether binds and invalidations are posted by themselves.
+    apart: bool,
+    pub(super) behind_binds: &'a mut Option<BehindBinds>,
 }
 
 impl<'a, D: Device> Chain<'a, D> {
@@ -115,6 +118,7 @@ impl<'a, D: Device> Chain<'a, D> {
         slab: &'a mut EagerSlab,
         slab_grows: bool,
         registrar: &'a mut Registrar<D>,
+        apart: bool,
     ) -> Option<Self> {
         Some(Self {
             key: connection.key,
@@ -129,10 +133,15 @@ impl<'a, D: Device> Chain<'a, D> {
             transfers: &connection.transfers,
             eager_bytes: connection.eager_bytes as usize,
             held: None,
+            apart,
+            behind_binds: &mut connection.behind_binds,
         })
     }
 
     fn build(&mut self, turn: &Turn<'_>) -> Result<Stopped, VerbsError> {
+        if self.apart {
+            return self.build_apart(turn);
+        }
         self.invalidations()?;
         let stopped = self.sends(turn)?;
         // However the flush stopped, something must come back from the device to go on with.
@@ -159,7 +168,7 @@ impl<'a, D: Device> Chain<'a, D> {
     }
 
     /// Closes the windows of leases that were released or have expired. The last is signaled.
-    fn invalidations(&mut self) -> Result<(), VerbsError> {
+    pub(super) fn invalidations(&mut self) -> Result<(), VerbsError> {
         while let Some(&id) = self.revoking.front() {
             let Some(lease) = self.leases.get(&id) else {
                 self.revoking.pop_front();
@@ -189,7 +198,7 @@ impl<'a, D: Device> Chain<'a, D> {
     }
 
     /// SENDs as long as there is something to say, a credit, a slot and a buffer.
-    fn sends(&mut self, turn: &Turn<'_>) -> Result<Stopped, VerbsError> {
+    pub(super) fn sends(&mut self, turn: &Turn<'_>) -> Result<Stopped, VerbsError> {
         while self.protocol.wants_transmit() {
             let room = self.room();
             if room == 0 {
@@ -206,21 +215,34 @@ impl<'a, D: Device> Chain<'a, D> {
                 let more = self.protocol.wants_transmit();
                 return Ok(if more { Stopped::QueueFull } else { Stopped::Done });
             };
-            self.release_held(false)?;
-            self.binds(&transmit)?;
+            let waits = self.apart && !transmit.leases.is_empty();
+            // One that waits for its binds is not in this chain, so the one before it is the last.
+            self.release_held(waits)?;
             let chunk = self.slab.chunk(&buffer);
             let lkey = self.registrar.eager_lkey(self.slab, chunk)?;
-            self.held = Some(self.slab.lend(buffer, transmit.len as u32, lkey));
+            if !waits {
+                self.binds(&transmit.leases, false)?;
+            }
+            let (slot, sge) = self.slab.lend(buffer, transmit.len as u32, lkey);
+            if waits {
+                self.hold_behind_binds(slot, sge, transmit.leases);
+                return Ok(Stopped::QueueFull);
+            }
+            self.held = Some((slot, sge));
         }
         Ok(Stopped::Done)
     }
 
     /// Opens the windows of the leases that the next SEND advertises, before it in the chain.
-    fn binds(&mut self, transmit: &Transmit) -> Result<(), VerbsError> {
-        for id in &transmit.leases {
+    /// `signaled`: the last one reports that all are.
+    pub(super) fn binds(&mut self, leases: &[LeaseId], signaled: bool) -> Result<(), VerbsError> {
+        self.mark_bound(leases);
+        for (at, id) in leases.iter().enumerate() {
             let Some(lease) = self.leases.get_mut(id) else { continue };
-            lease.stage = LeaseStage::Bound;
-            for range in &mut lease.ranges {
+            let count = lease.ranges.len();
+            for (index, range) in lease.ranges.iter_mut().enumerate() {
+                let last = at + 1 == leases.len() && index + 1 == count;
+                let flags = if signaled && last { SendFlags::SIGNALED } else { SendFlags::NONE };
                 let sequence = self.books.push(Holds::Bind);
                 let wr_id = WrId::SendQueue {
                     slot: self.key.slot as u16,
@@ -228,21 +250,26 @@ impl<'a, D: Device> Chain<'a, D> {
                     sequence,
                 };
                 let region = self.registrar.mr(range.arena)?;
-                self.batch.bind(
-                    wr_id.encode(),
-                    &mut range.window,
-                    region,
-                    range.sge,
-                    SendFlags::NONE,
-                )?;
+                self.batch.bind(wr_id.encode(), &mut range.window, region, range.sge, flags)?;
             }
         }
         Ok(())
     }
 
+    /// From here on these leases end by invalidation alone.
+    pub(super) fn mark_bound(&mut self, leases: &[LeaseId]) {
+        for id in leases {
+            if let Some(lease) = self.leases.get_mut(id)
+                && lease.stage == LeaseStage::Reserved
+            {
+                lease.stage = LeaseStage::Bound;
+            }
+        }
+    }
+
     /// Adds the SEND that was held back. It is signaled if it is the last of a flush that leaves
     /// nothing queued, or if enough before it were not.
-    fn release_held(&mut self, last: bool) -> Result<(), VerbsError> {
+    pub(super) fn release_held(&mut self, last: bool) -> Result<(), VerbsError> {
         let Some((slot, sge)) = self.held.take() else { return Ok(()) };
         let signaled = self.books.signal_due(SEND_SIGNAL_EVERY) || last;
         if signaled {
@@ -256,7 +283,7 @@ impl<'a, D: Device> Chain<'a, D> {
     }
 
     /// READs, as many as both devices' depths allow: the hardware never has to queue one.
-    fn reads(&mut self) -> Result<(), VerbsError> {
+    pub(super) fn reads(&mut self) -> Result<(), VerbsError> {
         while self.room() > 0 {
             let Some(read) = self.protocol.poll_read() else { return Ok(()) };
             let destination = self

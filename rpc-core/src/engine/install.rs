@@ -94,6 +94,7 @@ impl<D: Device> Engine<D> {
             methods: Vec::new(),
             leases: HashMap::new(),
             revoking: VecDeque::new(),
+            behind_binds: None,
             transfers: HashMap::new(),
             read_at: turn.now,
             moved: Moved::at(turn.now),

@@ -10,6 +10,7 @@
 
 mod alarms;
 mod allowance;
+mod apart;
 mod arrivals;
 mod calls;
 pub(crate) mod capacity;

@@ -58,6 +58,13 @@ impl SendQueue {
         self.posted.is_empty()
     }
 
+    /// Whether a local operation is outstanding.
+    pub(super) fn has_local(&self) -> bool {
+        self.posted
+            .iter()
+            .any(|posted| matches!(posted.holds, Holds::Bind | Holds::Invalidate { .. }))
+    }
+
     /// Enters a request; returns the number its `wr_id` carries.
     pub(super) fn push(&mut self, holds: Holds) -> u32 {
         let sequence = self.next;

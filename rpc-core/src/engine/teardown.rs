@@ -231,7 +231,7 @@ impl<D: Device> Engine<D> {
 
     /// Destroys the connection if the device has let go of everything.
     pub(super) fn destroy_if_drained(&mut self, turn: &Turn<'_>, slot: u32) {
-        if self.offload.is_none() {
+        if self.own_device {
             self.poll_async(turn); // it may say that the last receive was taken
         }
         let waits_for_last = self.control.device.limits().last_wqe_event;
@@ -306,6 +306,11 @@ impl<D: Device> Engine<D> {
             {
                 self.slab.free(buffer);
             }
+        }
+        if let Some(behind) = connection.behind_binds.take()
+            && let Some(buffer) = self.slab.reclaim(behind.slot)
+        {
+            self.slab.free(buffer);
         }
         self.take_receives_back(connection.receives);
         for starved in std::mem::take(&mut self.starved) {

@@ -19,6 +19,7 @@ pub struct RuntimeBuilder {
     pub(super) tcp_links: bool,
     pub(super) verbs_on_control: bool,
     pub(super) silence_max: Option<Duration>,
+    pub(super) local_ops_alone: bool,
     pub(super) name: String,
 }
 
@@ -46,6 +47,7 @@ impl RuntimeBuilder {
             tcp_links: false,
             verbs_on_control: false,
             silence_max: None,
+            local_ops_alone: false,
             name: String::new(),
         }
     }
@@ -117,6 +119,14 @@ impl RuntimeBuilder {
     #[doc(hidden)]
     pub fn silence_max(mut self, limit: Duration) -> Self {
         self.silence_max = Some(limit);
+        self
+    }
+
+    /// Has the software device take binds and invalidations only by themselves, as soft-RoCE must have
+    /// them. For tests of what then waits.
+    #[doc(hidden)]
+    pub fn local_ops_alone(mut self, alone: bool) -> Self {
+        self.local_ops_alone = alone;
         self
     }
 

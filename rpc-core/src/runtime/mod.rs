@@ -319,7 +319,8 @@ impl Seed {
         let config = SoftConfig::new(Arc::new(move || -> Time { clock.now() }))
             .name(format!("soft{index}"))
             .mem_links(!settings.tcp_links)
-            .silence_max(settings.silence_max);
+            .silence_max(settings.silence_max)
+            .local_ops_alone(settings.local_ops_alone);
         let device = SoftDevice::open(config)
             .map_err(|error| Status::internal(format!("no software device: {error}")))?;
         let shared = CoreShared::new(index).map_err(|error| {

@@ -199,9 +199,13 @@ pub struct Limits {
     /// Whether a QP in ERR announces its last receive (LAST_WQE_REACHED). Soft-RoCE before Linux
     /// 6.12 does not.
     pub last_wqe_event: bool,
-    /// The shortest local ACK timeout to be used, as QP attributes encode it. Soft-RoCE carries binds
-    /// out again when it retransmits; that fails, and its QP is silent for ever. So it must not
-    /// retransmit because a CPU was busy elsewhere for a while.
+    /// Whether local operations (BIND_MW, LOCAL_INV) may stand in a send queue only by themselves:
+    /// posted when nothing else is outstanding, with nothing else posted before they have completed.
+    /// Soft-RoCE carries out again what stands behind the oldest request that is not acknowledged when
+    /// it retransmits; a local operation fails the second time, and its QP is silent for ever.
+    pub local_ops_alone: bool,
+    /// The shortest local ACK timeout to be used, as QP attributes encode it. Soft-RoCE runs on CPUs
+    /// that may be busy elsewhere for a while, and each retransmission costs it more of them.
     pub ack_timeout_min: u8,
     /// Retries after an ACK timeout at most, at most 7. Soft-RoCE takes 7 for no limit, and would never
     /// give up a peer that is gone.

@@ -226,3 +226,41 @@ fn windows_are_closed_and_bound_anew_for_each_transfer() {
     drop((probe, served, server, client));
     quiescence.end();
 }
+
+#[test]
+fn windows_are_opened_and_closed_by_themselves_where_the_device_needs_it() {
+    if Place::here().skips("it asks this of the software device") {
+        return;
+    }
+    for &tcp in links() {
+        let mut quiescence = Quiescence::begin();
+        let server = quiescence.runtime(builder(tcp).local_ops_alone(true));
+        let client = quiescence.runtime(builder(tcp).local_ops_alone(true));
+        let served = Served::start(&server);
+        let probe = served.client(&client);
+        // Small calls are behind large ones and before them; the device refuses a chain that mixes
+        // windows with anything, and that would end the connection.
+        let mut calls: Vec<_> = (0..96_u64)
+            .map(|index| {
+                let len = [17, 40_000, 9_000, 300_000][index as usize % 4];
+                let mut call = Box::pin(probe.gated(blob(index, len)));
+                begin(call.as_mut());
+                (index, len, call)
+            })
+            .collect();
+        // Some are dropped with their windows opened, about to be, or not yet.
+        calls.retain(|(index, ..)| index % 5 != 3);
+        served.gate.open();
+        for (index, len, call) in calls {
+            let got = block_on(call).unwrap().into_inner();
+            assert!(got.data == blob(index, len).data, "tcp {tcp}: call {index}");
+        }
+        for runtime in [&client, &server] {
+            let device = counters(runtime);
+            assert!(device.binds >= 30, "tcp {tcp}: {device:?}");
+            assert_eq!(usage(runtime).qps, 1, "the connection stayed");
+        }
+        drop((probe, served, server, client));
+        quiescence.end();
+    }
+}

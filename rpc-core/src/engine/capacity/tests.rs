@@ -31,6 +31,7 @@ fn limits(cqe_max: u32, srq_wr_max: u32, qp_wr_max: u32) -> Limits {
         windows: true,
         remote_invalidate: false,
         last_wqe_event: true,
+        local_ops_alone: false,
         ack_timeout_min: 0,
         retries_max: 7,
         silence_max: None,

@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use super::env::Env;
 use super::mr::SoftMr;
 use super::mw::SoftMw;
@@ -123,6 +125,9 @@ impl SendBatch for SoftBatch<'_> {
         if !env.rules.hold(Rule::PostState, begun) {
             return Err(PostError { posted: 0, errno: ERRNO_INVALID });
         }
+        if env.config.limits.local_ops_alone && !keeps_apart(&staging.requests, &qp.req.sq) {
+            return Err(PostError { posted: 0, errno: ERRNO_INVALID });
+        }
         let room = (qp.parts.send_wr_max as usize).saturating_sub(qp.req.sq.len());
         let asked = staging.requests.len();
         let posted = if env.rules.hold(Rule::QueueFull, asked <= room) { asked } else { room };
@@ -139,6 +144,15 @@ impl SendBatch for SoftBatch<'_> {
         }
         Err(PostError { posted: posted as u32, errno: ERRNO_FULL })
     }
+}
+
+/// Whether local operations of a chain, or of the queue that it is posted to, are by themselves.
+fn keeps_apart(chain: &[Request], queue: &VecDeque<Wqe>) -> bool {
+    let local = |op: Op| op.is_local();
+    let outstanding = queue.iter().any(|wqe| local(wqe.op));
+    let all = chain.iter().all(|request| local(request.op));
+    let none = !chain.iter().any(|request| local(request.op));
+    if none { !outstanding } else { all && queue.is_empty() }
 }
 
 impl Request {

@@ -49,6 +49,7 @@ impl SoftConfig {
                 windows: true,
                 remote_invalidate: true,
                 last_wqe_event: true,
+                local_ops_alone: false,
                 ack_timeout_min: 0,
                 retries_max: 7,
                 silence_max: None,
@@ -80,6 +81,14 @@ impl SoftConfig {
     #[must_use]
     pub fn silence_max(mut self, limit: Option<Duration>) -> Self {
         self.limits.silence_max = limit;
+        self
+    }
+
+    /// What [`Limits::local_ops_alone`] says; default no. A device that says so refuses chains that do
+    /// not keep to it, so that a test of what keeps to it can fail.
+    #[must_use]
+    pub fn local_ops_alone(mut self, alone: bool) -> Self {
+        self.limits.local_ops_alone = alone;
         self
     }
 

@@ -36,7 +36,7 @@ impl Op {
         }
     }
 
-    const fn is_local(self) -> bool {
+    pub(super) const fn is_local(self) -> bool {
         matches!(self, Self::Bind { .. } | Self::Invalidate { .. })
     }
 }
