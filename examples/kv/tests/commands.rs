@@ -228,6 +228,26 @@ fn a_server_whose_disk_fails_ends_with_a_sentence_and_has_what_it_acknowledged()
 }
 
 #[test]
+fn a_server_whose_folder_is_removed_acknowledges_nothing_more_and_ends() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("data");
+    let args = ["--data", folder.to_str().unwrap()];
+    let mut server = Server::start_logged(&args);
+    put(&server, &[b"k", b"one"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(server.run("get", &[b"k"]).stdout, b"one");
+    let refused = server.run("put", &[b"k", b"two"]);
+    assert_ended(&refused, 1);
+    let told = stderr(&refused);
+    assert!(told.contains("it was removed while the server ran"), "{told}");
+    let input = server.child.stdin.take(); // open: the server ends by itself
+    let ended = server.child.wait_with_output().unwrap();
+    drop(input);
+    assert_ended(&ended, 1);
+    assert!(stderr(&ended).contains("the disk of --data failed"), "{}", stderr(&ended));
+}
+
+#[test]
 fn exit_codes_outlive_a_standard_error_that_takes_nothing() {
     let server = Server::start(&[]);
     let run = |args: &[&str]| {

@@ -5,8 +5,9 @@ use std::thread::{self, JoinHandle};
 use redb::{ReadTransaction, TableError};
 use rpc_core::bytes::Bytes;
 
-use super::file::{self, Opened, Space};
+use super::file::{self, Opened};
 use super::format::{ENTRIES, Entry, PIECES, pieces};
+use super::place::Place;
 use super::queue::Queue;
 use super::readers::{Gone, Readers};
 use super::writer::{Told, Writer, unreadable};
@@ -37,8 +38,11 @@ impl Disk {
         let failed = Stop::default();
         let readers = Readers::start(&database, &failed)?;
         let (queue, jobs) = Queue::new();
-        let space = Space::of(folder);
-        let writer = Writer::new(database, totals, bytes_max, space, Arc::clone(&told));
+        let place = Place::of(folder).map_err(|error| {
+            let folder = folder.display();
+            Failure::because(format!("the data folder {folder} cannot be used"), error)
+        })?;
+        let writer = Writer::new(database, totals, bytes_max, place, Arc::clone(&told));
         let ended = Ended(Some(failed.clone()));
         let writer = thread::Builder::new()
             .name("kv-write".into())

@@ -7,8 +7,9 @@ use std::thread;
 use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableDatabase, StorageBackend};
 
-use super::file::{Space, prepare};
+use super::file::prepare;
 use super::format::ENTRIES;
+use super::place::Place;
 use super::queue::Queue;
 use super::writer::{Totals, Writer};
 use super::*;
@@ -67,10 +68,10 @@ fn put(key: u8, len: usize) -> Vec<Write> {
 }
 
 /// Puts values until one is refused; which were acknowledged, and whether the writer ended in order.
-fn fill(database: Database, space: Space) -> (Vec<u8>, Option<Refused>, bool) {
+fn fill(database: Database, place: Place) -> (Vec<u8>, Option<Refused>, bool) {
     let (queue, jobs) = Queue::new();
     let writer =
-        Writer::new(Arc::new(database), Totals::default(), u64::MAX, space, Arc::default());
+        Writer::new(Arc::new(database), Totals::default(), u64::MAX, place, Arc::default());
     let writer = thread::spawn(move || writer.run(&jobs));
     let mut acknowledged = Vec::new();
     let mut refused = None;
@@ -97,7 +98,7 @@ fn nothing_acknowledged_is_lost_wherever_the_disk_fails() {
         let database = Database::builder().create_with_backend(failing.clone()).unwrap();
         prepare(&database).unwrap();
         failing.left.store(steps, Ordering::Relaxed);
-        let (acknowledged, refused, in_order) = fill(database, Space::Fixed(u64::MAX));
+        let (acknowledged, refused, in_order) = fill(database, Place::Fixed(u64::MAX));
         if failing.failed.load(Ordering::Relaxed) && refused.is_some() {
             assert!(matches!(refused, Some(Refused::Disk(_))), "{steps}: {refused:?}");
             assert!(!in_order, "{steps}");
@@ -118,8 +119,8 @@ fn a_full_disk_refuses_what_it_has_no_room_for_and_the_writer_goes_on() {
     let disk = InMemoryBackend::new();
     let database = Database::builder().create_with_backend(disk).unwrap();
     prepare(&database).unwrap();
-    let space = Space::Fixed(crate::limits::DISK_RESERVE_BYTES + 30_000);
-    let (acknowledged, refused, in_order) = fill(database, space);
+    let place = Place::Fixed(crate::limits::DISK_RESERVE_BYTES + 30_000);
+    let (acknowledged, refused, in_order) = fill(database, place);
     assert!(acknowledged.len() > 5 && acknowledged.len() < 15, "{acknowledged:?}");
     assert!(matches!(refused, Some(Refused::DiskFull { .. })), "{refused:?}");
     assert!(in_order);

@@ -1,7 +1,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use redb::{Database, DatabaseError, ReadableDatabase, TableHandle};
 use rpc_core::bytes::Bytes;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::limits::DISK_CACHE_BYTES;
 
 /// The file in the folder that `--data` names.
-const FILE: &str = "kv.redb";
+pub(super) const FILE: &str = "kv.redb";
 
 /// What it is called until it is whole.
 const UNFINISHED: &str = "kv.redb.new";
@@ -178,36 +178,4 @@ pub(super) fn prepare(database: &Database) -> Result<Bytes, redb::Error> {
     }
     transaction.commit()?;
     Ok(id)
-}
-
-/// How much the disk has for a store's file.
-pub(super) enum Space {
-    /// As its file's disk says.
-    Of(PathBuf),
-    /// Always as much.
-    #[cfg(test)]
-    Fixed(u64),
-}
-
-impl Space {
-    /// That of a folder.
-    pub(super) fn of(folder: &Path) -> Self {
-        Self::Of(folder.join(FILE))
-    }
-
-    /// Bytes that may still be written: what the disk has free, and what the file has, whose entries count
-    /// `held` bytes. A disk that does not tell has room until it refuses.
-    pub(super) fn free(&self, held: u64) -> u64 {
-        use std::os::unix::fs::MetadataExt;
-        let path = match self {
-            Self::Of(path) => path,
-            #[cfg(test)]
-            Self::Fixed(bytes) => return *bytes,
-        };
-        let Ok(disk) = rustix::fs::statvfs(path) else { return u64::MAX };
-        let blocks = fs::metadata(path).map_or(0, |file| file.blocks());
-        // Half of the file may be pages that are not full: roughly, and on the safe side.
-        let inside = blocks.saturating_mul(512).saturating_sub(held.saturating_mul(2));
-        disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(inside)
-    }
 }

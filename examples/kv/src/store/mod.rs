@@ -6,6 +6,7 @@ mod failing;
 mod file;
 mod format;
 mod memory;
+mod place;
 mod queue;
 mod readers;
 mod room;

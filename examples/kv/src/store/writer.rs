@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redb::{Database, ReadableTable, Table, WriteTransaction};
 use rpc_core::bytes::Bytes;
 
-use super::file::Space;
 use super::format::{ENTRIES, Entry, INLINE_BYTES_MAX, META, PIECES, cut, pieces};
+use super::place::Place;
 use super::queue::{Job, Jobs};
 use super::{Change, Refused, Write, Written, cost};
 use crate::limits::{COMMIT_BYTES_MAX, COMMIT_WRITES_MAX, DISK_RESERVE_BYTES, PUT_PAGES_BYTES};
@@ -16,7 +16,7 @@ pub(super) struct Writer {
     database: Arc<Database>,
     totals: Totals,
     bytes_max: u64,
-    space: Space,
+    place: Place,
     told: Arc<Told>,
 }
 
@@ -58,10 +58,10 @@ impl Writer {
         database: Arc<Database>,
         totals: Totals,
         bytes_max: u64,
-        space: Space,
+        place: Place,
         told: Arc<Told>,
     ) -> Self {
-        let writer = Self { database, totals, bytes_max, space, told };
+        let writer = Self { database, totals, bytes_max, place, told };
         writer.tell();
         writer
     }
@@ -96,7 +96,7 @@ impl Writer {
         let before = self.totals;
         let transaction = self.database.begin_write()?;
         let mut outcomes = Vec::with_capacity(group.len());
-        let mut free = self.space.free(self.totals.bytes).saturating_sub(DISK_RESERVE_BYTES);
+        let mut free = self.place.free(self.totals.bytes).saturating_sub(DISK_RESERVE_BYTES);
         {
             let mut tables = Tables::open(&transaction)?;
             for job in group {
@@ -115,6 +115,7 @@ impl Writer {
         }
         self.totals.store(&transaction)?;
         transaction.commit()?;
+        self.place.check()?; // before anybody is told that it is on the disk
         let writes = group.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok());
         let writes: usize = writes.map(|(job, _)| job.writes.len()).sum();
         self.told.writes.fetch_add(writes as u64, Ordering::Relaxed);
