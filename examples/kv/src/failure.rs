@@ -124,7 +124,9 @@ fn execution(status: &Status) -> &'static str {
         Some(Reason::DiskFailed(DiskFailed { maybe_written: true })) => {
             return "if it was a write, nobody here can know whether it is stored";
         }
-        Some(Reason::DiskFailed(_)) => return "if it was a write, nothing was written",
+        Some(Reason::DiskFailed(_) | Reason::ValueDamaged(_)) => {
+            return "if it was a write, nothing was written";
+        }
         None => {}
     }
     match status.execution() {

@@ -10,7 +10,7 @@ use crate::kv::{
     BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
     DeleteResponse, DiskFailed, ErrorDetail, GetRequest, GetResponse, Kv, ListEntry, ListRequest,
     ListResponse, PutRequest, PutResponse, QueueFull, ReadQueueFull, StatsRequest, StatsResponse,
-    StoreFull, VersionMismatch,
+    StoreFull, ValueDamaged, VersionMismatch,
 };
 use crate::limits::{
     BATCH_BYTES_MAX, BATCH_KEYS_MAX, KEY_BYTES_MAX, PAGE_BYTES_MAX, PAGE_KEYS_DEFAULT,
@@ -253,6 +253,13 @@ fn refusal(refused: Refused) -> Status {
             ));
             (status, Reason::DiskFailed(DiskFailed { maybe_written: false }))
         }
+        Refused::ValueDamaged { index } => {
+            let which = if index == 0 { String::new() } else { format!(" {index} (from 0)") };
+            let status = Status::data_loss(format!(
+                "what the server's file has under the key{which} is damaged; store the value again, or delete the key, without expecting a version",
+            ));
+            (status, Reason::ValueDamaged(ValueDamaged { index: index as u32 }))
+        }
     };
     status.with_details(ErrorDetail { reason: Some(reason) }.encode_to_vec())
 }
@@ -311,5 +318,7 @@ mod tests {
         let failed = |maybe_written| Reason::DiskFailed(DiskFailed { maybe_written });
         assert_eq!(told(Refused::Disk("why".into())), (Code::Unknown, failed(true)));
         assert_eq!(told(Refused::Damaged("why".into())), (Code::DataLoss, failed(false)));
+        let value = told(Refused::ValueDamaged { index: 3 });
+        assert_eq!(value, (Code::DataLoss, Reason::ValueDamaged(ValueDamaged { index: 3 })));
     }
 }

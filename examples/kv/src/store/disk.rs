@@ -6,11 +6,11 @@ use redb::{ReadTransaction, TableError};
 use rpc_core::bytes::Bytes;
 
 use super::file::{self, Opened};
-use super::format::{ENTRIES, Entry, PIECES, pieces};
+use super::format::{ENTRIES, Entry, PIECES, Sum, pieces};
 use super::place::Place;
 use super::queue::Queue;
 use super::readers::{Gone, Readers};
-use super::writer::{Told, Writer, unreadable};
+use super::writer::{Told, Writer};
 use super::{Listed, Page, Range, Refused, Usage, Versioned, Write, Written, load};
 use crate::failure::Failure;
 use crate::limits::QUEUED_BYTES;
@@ -74,7 +74,7 @@ impl Disk {
         let read = move |transaction: &ReadTransaction, gone: Gone<'_>| {
             get_many(transaction, &keys, bytes_max, gone)
         };
-        self.readers()?.read(bytes, read).await
+        self.readers()?.read(bytes, read).await?
     }
 
     /// As [`super::Store::write`].
@@ -142,11 +142,11 @@ fn get_many(
     keys: &[Bytes],
     bytes_max: usize,
     gone: Gone<'_>,
-) -> Result<Vec<Option<Versioned>>, redb::Error> {
+) -> Result<Result<Vec<Option<Versioned>>, Refused>, redb::Error> {
     let entries = transaction.open_table(ENTRIES)?;
     let mut values = Vec::with_capacity(keys.len());
     let mut bytes: u64 = 0;
-    for key in keys {
+    for (index, key) in keys.iter().enumerate() {
         if gone() {
             break;
         }
@@ -154,33 +154,51 @@ fn get_many(
             values.push(None);
             continue;
         };
-        let entry = Entry::decode(found.value()).ok_or_else(unreadable)?;
+        let Some(entry) = Entry::decode(found.value()) else {
+            return Ok(Err(damaged(index)));
+        };
         bytes = bytes.saturating_add(entry.len());
         if bytes > bytes_max as u64 && !values.is_empty() {
             break;
         }
-        values.push(Some(value_of(transaction, entry)?));
+        match value_of(transaction, key, entry)? {
+            Some(value) => values.push(Some(value)),
+            None => return Ok(Err(damaged(index))),
+        }
     }
-    Ok(values)
+    Ok(Ok(values))
 }
 
-fn value_of(transaction: &ReadTransaction, entry: Entry<'_>) -> Result<Versioned, redb::Error> {
-    let (version, slot, len) = match entry {
-        Entry::Inline { version, value } => {
-            return Ok(Versioned { version, value: Bytes::copy_from_slice(value) });
+fn damaged(index: usize) -> Refused {
+    tracing::error!("what lies in the data file under a key is not what was written there");
+    Refused::ValueDamaged { index }
+}
+
+/// The value of an entry; `None` if it is not what was written.
+fn value_of(
+    transaction: &ReadTransaction,
+    key: &[u8],
+    entry: Entry<'_>,
+) -> Result<Option<Versioned>, redb::Error> {
+    let (version, sum, slot, len) = match entry {
+        Entry::Inline { version, sum, value } => {
+            let right = sum.is_none_or(|sum| sum == Sum::of(key, version, value));
+            let value = || Versioned { version, value: Bytes::copy_from_slice(value) };
+            return Ok(right.then(value));
         }
-        Entry::Apart { version, slot, len } => (version, slot, len),
+        Entry::Apart { version, sum, slot, len } => (version, sum, slot, len),
     };
     let table = transaction.open_table(PIECES)?;
-    let mut value = Vec::with_capacity(usize::try_from(len).map_err(|_| unreadable())?);
+    let Ok(capacity) = usize::try_from(len) else { return Ok(None) };
+    let mut value = Vec::with_capacity(capacity);
+    let mut seen = Sum::new(key, version);
     for piece in 0..pieces(len) {
-        let bytes = table.get((version, slot, piece))?.ok_or_else(unreadable)?;
+        let Some(bytes) = table.get((version, slot, piece))? else { return Ok(None) };
+        seen.add(bytes.value());
         value.extend_from_slice(bytes.value());
     }
-    if value.len() as u64 != len {
-        return Err(unreadable());
-    }
-    Ok(Versioned { version, value: value.into() })
+    let right = value.len() == capacity && sum.is_none_or(|sum| sum == seen.end());
+    Ok(right.then(|| Versioned { version, value: value.into() }))
 }
 
 fn list(transaction: &ReadTransaction, range: &Range, gone: Gone<'_>) -> Result<Page, redb::Error> {
@@ -201,9 +219,9 @@ fn list(transaction: &ReadTransaction, range: &Range, gone: Gone<'_>) -> Result<
             page.more = true;
             break;
         }
-        let entry = Entry::decode(entry.value()).ok_or_else(unreadable)?;
+        let entry = Entry::decode(entry.value());
         bytes += key.len();
-        let (version, value_len) = (entry.version(), entry.len());
+        let (version, value_len) = entry.map_or((0, 0), |entry| (entry.version(), entry.len()));
         page.entries.push(Listed { key: Bytes::copy_from_slice(key), version, value_len });
     }
     Ok(page)

@@ -7,7 +7,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, TableHandle};
 use rpc_core::bytes::Bytes;
 use rustix::fs::FlockOperation;
 
-use super::format::{ENTRIES, FORMAT, META, PIECES};
+use super::format::{ENTRIES, FORMAT, FORMAT_MIN, META, PIECES};
 use super::random_id;
 use super::writer::Totals;
 use crate::failure::Failure;
@@ -159,7 +159,7 @@ fn look(database: &Database) -> Result<Kind, redb::Error> {
     let format = meta.get("format")?.map(|format| format.value().to_vec());
     let id = meta.get("id")?.map(|id| Bytes::copy_from_slice(id.value()));
     Ok(match (format.as_deref(), id) {
-        (Some([FORMAT]), Some(id)) => Kind::Ours(id, Totals::load(&meta)?),
+        (Some([FORMAT_MIN..=FORMAT]), Some(id)) => Kind::Ours(id, Totals::load(&meta)?),
         (Some(_), _) => Kind::OtherFormat,
         (None, _) => Kind::Foreign,
     })

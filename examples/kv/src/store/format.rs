@@ -5,6 +5,11 @@
 //! would be rewritten lie apart, in `pieces`, cut so that each fills pages of its own.
 //! 400 commits of one value each, a quarter of them of 100 kB among others of 100 bytes, write 25.0 MB so,
 //! and 29.5 MB with all in one table; 600 more that replace small ones write 17.4 MB and 20.6 MB.
+//!
+//! An entry also has a sum of its key, its version and its value, for redb looks at its own sums only after
+//! an end that was not in order: what a disk or somebody else changed since would be given out as the value.
+//! Format 1 had none. Its entries are read as they are, and have one once they are written again; the first
+//! write makes the file one of format 2, which a program that knows 1 alone refuses in words.
 
 use redb::TableDefinition;
 use rpc_core::bytes::Bytes;
@@ -21,8 +26,11 @@ pub(super) const PIECES: TableDefinition<'static, (u64, u32, u32), &[u8]> =
 /// [`FORMAT`], and what [`Totals`](super::writer::Totals) tells.
 pub(super) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 
-/// The number of this format. A file with another is refused.
-pub(super) const FORMAT: u8 = 1;
+/// The number of this format. A file with a higher one is refused.
+pub(super) const FORMAT: u8 = 2;
+
+/// The first format that is read.
+pub(super) const FORMAT_MIN: u8 = 1;
 
 /// A value up to this length lies beside its key: some fit in a page of 4 KiB.
 pub(super) const INLINE_BYTES_MAX: usize = 1 << 10;
@@ -31,16 +39,19 @@ pub(super) const INLINE_BYTES_MAX: usize = 1 << 10;
 /// given out at once, of which a power of two would take 128.
 pub(super) const PIECE_BYTES: usize = (256 << 10) - 128;
 
+/// What kind an entry is: in format 1, and with a sum.
 const INLINE: u8 = 0;
 const APART: u8 = 1;
+const INLINE_SUMMED: u8 = 2;
+const APART_SUMMED: u8 = 3;
 
 /// What lies under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry<'a> {
     /// The value itself.
-    Inline { version: u64, value: &'a [u8] },
+    Inline { version: u64, sum: Option<u32>, value: &'a [u8] },
     /// Where the value is.
-    Apart { version: u64, slot: u32, len: u64 },
+    Apart { version: u64, sum: Option<u32>, slot: u32, len: u64 },
 }
 
 impl<'a> Entry<'a> {
@@ -48,30 +59,42 @@ impl<'a> Entry<'a> {
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk::<8>()?;
         let version = u64::from_le_bytes(*version);
-        match rest.split_first()? {
-            (&INLINE, value) => Some(Self::Inline { version, value }),
-            (&APART, rest) => {
-                let (slot, len) = rest.split_first_chunk::<4>()?;
-                let len = u64::from_le_bytes(len.try_into().ok()?);
-                if len > VALUE_BYTES_MAX as u64 {
-                    return None; // memory is taken by this number
-                }
-                Some(Self::Apart { version, slot: u32::from_le_bytes(*slot), len })
+        let (kind, rest) = rest.split_first()?;
+        let (sum, rest) = match *kind {
+            INLINE | APART => (None, rest),
+            INLINE_SUMMED | APART_SUMMED => {
+                let (sum, rest) = rest.split_first_chunk::<4>()?;
+                (Some(u32::from_le_bytes(*sum)), rest)
             }
-            _ => None,
+            _ => return None,
+        };
+        if matches!(*kind, INLINE | INLINE_SUMMED) {
+            return Some(Self::Inline { version, sum, value: rest });
         }
+        let (slot, len) = rest.split_first_chunk::<4>()?;
+        let len = u64::from_le_bytes(len.try_into().ok()?);
+        if len > VALUE_BYTES_MAX as u64 {
+            return None; // memory is taken by this number
+        }
+        Some(Self::Apart { version, sum, slot: u32::from_le_bytes(*slot), len })
     }
 
     /// The entry's bytes.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.version().to_le_bytes().to_vec();
+        let (kind, sum) = match self {
+            Self::Inline { sum: None, .. } => (INLINE, None),
+            Self::Apart { sum: None, .. } => (APART, None),
+            Self::Inline { sum, .. } => (INLINE_SUMMED, *sum),
+            Self::Apart { sum, .. } => (APART_SUMMED, *sum),
+        };
+        bytes.push(kind);
+        if let Some(sum) = sum {
+            bytes.extend_from_slice(&sum.to_le_bytes());
+        }
         match self {
-            Self::Inline { value, .. } => {
-                bytes.push(INLINE);
-                bytes.extend_from_slice(value);
-            }
+            Self::Inline { value, .. } => bytes.extend_from_slice(value),
             Self::Apart { slot, len, .. } => {
-                bytes.push(APART);
                 bytes.extend_from_slice(&slot.to_le_bytes());
                 bytes.extend_from_slice(&len.to_le_bytes());
             }
@@ -94,6 +117,40 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// The sum of an entry, while its value is gone through.
+///
+/// CRC-32 finds what disks do, which is to lose or change a block; it is no defence against somebody who
+/// means to deceive, who could change the sum as well.
+pub(super) struct Sum(crc32fast::Hasher);
+
+impl Sum {
+    /// Of a key and a version, so that neither another key's entry nor an older one passes for this one.
+    pub(super) fn new(key: &[u8], version: u64) -> Self {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&version.to_le_bytes());
+        hasher.update(&(key.len() as u64).to_le_bytes());
+        hasher.update(key);
+        Self(hasher)
+    }
+
+    /// And of some bytes of the value.
+    pub(super) fn add(&mut self, value: &[u8]) {
+        self.0.update(value);
+    }
+
+    /// The sum of all that.
+    pub(super) fn end(self) -> u32 {
+        self.0.finalize()
+    }
+
+    /// The sum of an entry whose value is in one place.
+    pub(super) fn of(key: &[u8], version: u64, value: &[u8]) -> u32 {
+        let mut sum = Self::new(key, version);
+        sum.add(value);
+        sum.end()
+    }
+}
+
 /// How many pieces a value of this length has.
 pub(super) fn pieces(len: u64) -> u32 {
     u32::try_from(len.div_ceil(PIECE_BYTES as u64)).unwrap_or(u32::MAX)
@@ -110,20 +167,42 @@ mod tests {
 
     #[test]
     fn entries_are_read_as_they_were_written_and_others_are_refused() {
-        let inline = Entry::Inline { version: 7, value: b"value" };
-        let apart = Entry::Apart { version: u64::MAX, slot: 3, len: VALUE_BYTES_MAX as u64 };
-        for entry in [inline, Entry::Inline { version: 1, value: b"" }, apart] {
-            assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+        let len = VALUE_BYTES_MAX as u64;
+        let inline = |sum| Entry::Inline { version: 7, sum, value: b"value" };
+        let apart = |sum, len| Entry::Apart { version: u64::MAX, sum, slot: 3, len };
+        let empty = Entry::Inline { version: 1, sum: Some(1), value: b"" };
+        for sum in [None, Some(u32::MAX)] {
+            for entry in [inline(sum), empty, apart(sum, len)] {
+                assert_eq!(Entry::decode(&entry.encode()), Some(entry));
+            }
+            let bytes = apart(sum, len).encode();
+            for len in 0..bytes.len() {
+                assert_eq!(Entry::decode(&bytes[..len]), None, "{len}");
+            }
+            for len in [len + 1, u64::MAX] {
+                assert_eq!(Entry::decode(&apart(sum, len).encode()), None, "{len}");
+            }
         }
-        let bytes = apart.encode();
-        for len in 0..bytes.len() {
-            assert_eq!(Entry::decode(&bytes[..len]), None, "{len}");
+        assert_eq!(Entry::decode(&[0, 0, 0, 0, 0, 0, 0, 0, 4]), None);
+        assert_eq!(Entry::decode(&empty.encode()[..12]), None);
+    }
+
+    #[test]
+    fn a_sum_tells_keys_versions_and_values_apart() {
+        let sum = Sum::of(b"key", 1, b"value");
+        for other in [
+            Sum::of(b"key", 2, b"value"),
+            Sum::of(b"kez", 1, b"value"),
+            Sum::of(b"keyv", 1, b"alue"),
+            Sum::of(b"key", 1, b"valuf"),
+            Sum::of(b"key", 1, b"valu"),
+        ] {
+            assert_ne!(other, sum);
         }
-        assert_eq!(Entry::decode(&[0, 0, 0, 0, 0, 0, 0, 0, 2]), None);
-        for len in [VALUE_BYTES_MAX as u64 + 1, u64::MAX] {
-            let long = Entry::Apart { version: 1, slot: 0, len };
-            assert_eq!(Entry::decode(&long.encode()), None, "{len}");
-        }
+        let mut parts = Sum::new(b"key", 1);
+        parts.add(b"va");
+        parts.add(b"lue");
+        assert_eq!(parts.end(), sum);
     }
 
     #[test]

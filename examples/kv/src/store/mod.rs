@@ -101,9 +101,14 @@ pub(crate) enum Refused {
     },
     /// The disk failed. Whether a write is stored shows when the server is started again.
     Disk(String),
-    /// What lies in the file under a key, or on the way there, is not what was written. A write that
-    /// meets it is not done.
+    /// The file itself is damaged, on the way to a key. A write that meets it is not done.
     Damaged(String),
+    /// What lies in the file under a key is not what was written there. It can be replaced and deleted, but
+    /// has no version that one could expect.
+    ValueDamaged {
+        /// Which of the keys.
+        index: usize,
+    },
 }
 
 /// One key of a page.
@@ -111,7 +116,7 @@ pub(crate) enum Refused {
 pub(crate) struct Listed {
     /// The key.
     pub(crate) key: Bytes,
-    /// Its version.
+    /// Its version; 0 if what lies under the key is damaged.
     pub(crate) version: u64,
     /// The length of its value.
     pub(crate) value_len: u64,

@@ -1,5 +1,7 @@
 //! What both kinds of store do alike, and what only the one on a disk does.
 
+mod files;
+
 use std::collections::BTreeMap;
 use std::thread;
 
@@ -207,103 +209,6 @@ fn writes_that_wait_together_share_a_commit() {
     let usage = store.usage();
     assert_eq!((usage.keys, usage.writes), (400, 400));
     assert!(usage.commits < 200, "{} commits", usage.commits);
-}
-
-#[test]
-fn a_folder_that_another_server_has_is_refused_in_words() {
-    let folder = tempfile::tempdir().unwrap();
-    let _store = Store::in_folder(folder.path(), u64::MAX).unwrap();
-    let refused = Store::in_folder(folder.path(), u64::MAX).err().unwrap();
-    assert!(refused.to_string().contains("is in use"), "{refused}");
-}
-
-#[test]
-fn a_file_that_is_not_ours_is_refused_in_words() {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("kv.redb"), b"something else, and long enough").unwrap();
-    let refused = Store::in_folder(folder.path(), u64::MAX).err().unwrap();
-    assert!(refused.to_string().contains("kv.redb cannot be used"), "{refused}");
-}
-
-#[test]
-fn what_a_killed_first_start_leaves_is_made_anew() {
-    let parent = tempfile::tempdir().unwrap();
-    let folder = parent.path().join("a/b/c");
-    std::fs::create_dir_all(&folder).unwrap();
-    // The length of redb's first file, without the magic number that it writes last.
-    std::fs::write(folder.join("kv.redb.new"), vec![0; 73_728]).unwrap();
-    std::fs::write(folder.join("kv.redb"), b"").unwrap();
-    let store = Store::in_folder(&folder, u64::MAX).unwrap();
-    write(&store, vec![put(b"a", b"1")]).unwrap();
-    drop(store);
-    assert!(!folder.join("kv.redb.new").exists());
-    let store = Store::in_folder(&folder, u64::MAX).unwrap();
-    assert_eq!(&get(&store, b"a").unwrap().value[..], b"1");
-    let fresh = parent.path().join("d/e/f");
-    assert!(Store::in_folder(&fresh, u64::MAX).is_ok());
-}
-
-/// Asserts that a file of redb, as `change` makes it, is refused and left as it is.
-fn refused_and_left(change: impl FnOnce(&redb::WriteTransaction), words: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("kv.redb");
-    let file = redb::Database::create(&path).unwrap();
-    let transaction = file.begin_write().unwrap();
-    change(&transaction);
-    transaction.commit().unwrap();
-    drop(file);
-    let refused = Store::in_folder(folder.path(), u64::MAX).err().unwrap();
-    assert!(refused.to_string().contains(words), "{refused}");
-    let file = redb::Database::open(&path).unwrap();
-    let tables = redb::ReadableDatabase::begin_read(&file).unwrap();
-    assert_eq!(tables.list_tables().unwrap().count(), 1);
-}
-
-#[test]
-fn a_file_of_another_format_or_program_is_refused_and_left_as_it_is() {
-    let other_format = |transaction: &redb::WriteTransaction| {
-        let mut meta = transaction.open_table(format::META).unwrap();
-        meta.insert("format", &[format::FORMAT + 1][..]).unwrap();
-        meta.insert("id", &[0; 16][..]).unwrap();
-    };
-    refused_and_left(other_format, "another version of kv");
-    let table = redb::TableDefinition::<u64, u64>::new("theirs");
-    refused_and_left(|transaction| _ = transaction.open_table(table).unwrap(), "another program");
-    let table = redb::TableDefinition::<u64, u64>::new("meta");
-    refused_and_left(|transaction| _ = transaction.open_table(table).unwrap(), "another program");
-}
-
-#[test]
-fn a_damaged_entry_is_told_of_and_stops_no_other_read_or_write() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
-    write(&store, vec![put(b"good", b"1")]).unwrap();
-    drop(store);
-    let file = redb::Database::create(folder.path().join("kv.redb")).unwrap();
-    let transaction = file.begin_write().unwrap();
-    let long = format::Entry::Apart { version: 1, slot: 0, len: u64::MAX }.encode();
-    let no_pieces = format::Entry::Apart { version: 1, slot: 0, len: 5_000 }.encode();
-    {
-        let mut entries = transaction.open_table(format::ENTRIES).unwrap();
-        entries.insert(&b"long"[..], &long[..]).unwrap();
-        entries.insert(&b"none"[..], &no_pieces[..]).unwrap();
-    }
-    transaction.commit().unwrap();
-    drop(file);
-    let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
-    for _ in 0..3 {
-        for key in [&b"long"[..], b"none"] {
-            let found = rpc_core::block_on(store.get(bytes(key)));
-            assert!(matches!(found, Err(Refused::Damaged(_))), "{found:?}");
-        }
-    }
-    assert_eq!(&get(&store, b"good").unwrap().value[..], b"1");
-    for write_of in [put(b"long", b""), delete(b"long")] {
-        let refused = write(&store, vec![put(b"other", b""), write_of]);
-        assert!(matches!(refused, Err(Refused::Damaged(_))), "{refused:?}");
-    }
-    assert_eq!(get(&store, b"other"), None);
-    assert!(write(&store, vec![put(b"good", b"2")]).is_ok());
 }
 
 /// One thing done to a store and to its model.

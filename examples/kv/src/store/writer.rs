@@ -1,10 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redb::{Database, ReadableTable, Table, WriteTransaction};
+use redb::{AccessGuard, Database, ReadableTable, Table, WriteTransaction};
 use rpc_core::bytes::Bytes;
 
-use super::format::{ENTRIES, Entry, INLINE_BYTES_MAX, META, PIECES, cut, pieces};
+use super::format::{ENTRIES, Entry, FORMAT, INLINE_BYTES_MAX, META, PIECES, Sum, cut, pieces};
 use super::place::Place;
 use super::queue::{Job, Jobs};
 use super::{Change, Refused, Write, Written, cost};
@@ -127,8 +127,13 @@ impl Writer {
     fn apply(&mut self, tables: &mut Tables<'_>, writes: &[Write]) -> Result<Outcome, redb::Error> {
         let mut bytes = self.totals.bytes;
         for (index, write) in writes.iter().enumerate() {
-            let Ok(found) = tables.find(&write.key)? else {
-                return Ok(Err(Refused::Damaged(UNREADABLE.into())));
+            let found = match tables.find(&write.key)? {
+                Lies::Nothing => None,
+                Lies::Value(found) => Some(found),
+                Lies::Damaged if write.expected.is_some() => {
+                    return Ok(Err(Refused::ValueDamaged { index }));
+                }
+                Lies::Damaged => None, // what it counted is not known, and stays counted
             };
             let current = found.map_or(0, |found| found.version);
             if let Some(expected) = write.expected
@@ -148,17 +153,20 @@ impl Writer {
         let mut changed = false;
         for (slot, write) in (0..).zip(writes) {
             let removed = tables.remove(&write.key)?;
-            if let Some(removed) = removed {
-                self.totals.keys -= 1;
-                self.totals.value_bytes -= removed.len.min(self.totals.value_bytes);
+            let existed = removed != Lies::Nothing;
+            if existed {
+                self.totals.keys = self.totals.keys.saturating_sub(1);
                 written.existed += 1;
+            }
+            if let Lies::Value(removed) = removed {
+                self.totals.value_bytes -= removed.len.min(self.totals.value_bytes);
             }
             if let Change::Put(value) = &write.change {
                 tables.insert(&write.key, value, written.version, slot)?;
                 self.totals.keys += 1;
                 self.totals.value_bytes += value.len() as u64;
             }
-            changed |= removed.is_some() || matches!(write.change, Change::Put(_));
+            changed |= existed || matches!(write.change, Change::Put(_));
         }
         self.totals.bytes = bytes;
         self.totals.version += u64::from(changed);
@@ -199,7 +207,7 @@ fn group(first: Job, jobs: &Jobs) -> Vec<Job> {
 }
 
 /// What was found under a key, without the value.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found {
     version: u64,
     len: u64,
@@ -207,14 +215,24 @@ struct Found {
     slot: Option<u32>,
 }
 
-impl Found {
-    fn of(bytes: &[u8]) -> Result<Self, redb::Error> {
-        let entry = Entry::decode(bytes).ok_or_else(unreadable)?;
+/// What lies under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lies {
+    Nothing,
+    Value(Found),
+    /// Something that this program does not write. Whose pieces it had cannot be told.
+    Damaged,
+}
+
+impl Lies {
+    fn of(bytes: Option<&[u8]>) -> Self {
+        let Some(bytes) = bytes else { return Self::Nothing };
+        let Some(entry) = Entry::decode(bytes) else { return Self::Damaged };
         let slot = match entry {
             Entry::Apart { slot, .. } => Some(slot),
             Entry::Inline { .. } => None,
         };
-        Ok(Self { version: entry.version(), len: entry.len(), slot })
+        Self::Value(Found { version: entry.version(), len: entry.len(), slot })
     }
 }
 
@@ -224,15 +242,15 @@ impl<'t> Tables<'t> {
         Ok(Self { entries, pieces: transaction.open_table(PIECES)? })
     }
 
-    /// What is under a key, or that it cannot be read: that concerns nobody but who writes this key.
-    fn find(&self, key: &[u8]) -> Result<Result<Option<Found>, redb::Error>, redb::Error> {
-        Ok(self.entries.get(key)?.map(|entry| Found::of(entry.value())).transpose())
+    fn find(&self, key: &[u8]) -> Result<Lies, redb::Error> {
+        let entry = self.entries.get(key)?;
+        Ok(Lies::of(entry.as_ref().map(AccessGuard::value)))
     }
 
-    fn remove(&mut self, key: &[u8]) -> Result<Option<Found>, redb::Error> {
+    fn remove(&mut self, key: &[u8]) -> Result<Lies, redb::Error> {
         let removed = self.entries.remove(key)?;
-        let removed = removed.map(|entry| Found::of(entry.value())).transpose()?;
-        if let Some(Found { version, len, slot: Some(slot) }) = removed {
+        let removed = Lies::of(removed.as_ref().map(AccessGuard::value));
+        if let Lies::Value(Found { version, len, slot: Some(slot) }) = removed {
             for piece in 0..pieces(len) {
                 self.pieces.remove((version, slot, piece))?;
             }
@@ -247,8 +265,9 @@ impl<'t> Tables<'t> {
         version: u64,
         slot: u32,
     ) -> Result<(), redb::Error> {
+        let sum = Some(Sum::of(key, version, value));
         if value.len() <= INLINE_BYTES_MAX {
-            let entry = Entry::Inline { version, value }.encode();
+            let entry = Entry::Inline { version, sum, value }.encode();
             self.entries.insert(key, &entry[..])?;
             return Ok(());
         }
@@ -257,7 +276,7 @@ impl<'t> Tables<'t> {
             let mut page = self.pieces.insert_reserve((version, slot, piece), bytes.len())?;
             page.as_mut().copy_from_slice(bytes);
         }
-        let entry = Entry::Apart { version, slot, len: value.len() as u64 }.encode();
+        let entry = Entry::Apart { version, sum, slot, len: value.len() as u64 }.encode();
         self.entries.insert(key, &entry[..])?;
         Ok(())
     }
@@ -270,7 +289,10 @@ impl Totals {
     ) -> Result<Self, redb::Error> {
         let number = |name: &str| -> Result<u64, redb::Error> {
             let Some(bytes) = meta.get(name)? else { return Ok(0) };
-            Ok(u64::from_le_bytes(bytes.value().try_into().map_err(|_| unreadable())?))
+            let bytes = bytes.value().try_into();
+            Ok(u64::from_le_bytes(
+                bytes.map_err(|_| redb::Error::Corrupted(format!("meta: {name}")))?,
+            ))
         };
         Ok(Self {
             version: number("version")?,
@@ -282,6 +304,7 @@ impl Totals {
 
     fn store(&self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
         let mut meta = transaction.open_table(META)?;
+        meta.insert("format", &[FORMAT][..])?; // a file of an older one has an entry of this one now
         for (name, number) in [
             ("version", self.version),
             ("keys", self.keys),
@@ -292,11 +315,4 @@ impl Totals {
         }
         Ok(())
     }
-}
-
-const UNREADABLE: &str = "an entry is not one that this version of kv writes";
-
-/// Something in the file that this program does not write.
-pub(super) fn unreadable() -> redb::Error {
-    redb::Error::Corrupted(UNREADABLE.into())
 }

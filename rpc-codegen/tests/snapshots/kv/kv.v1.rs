@@ -140,6 +140,7 @@ pub struct ListResponse {
 pub struct ListEntry {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::rpc_core::prost::bytes::Bytes,
+    /// 0 if what lies under the key is damaged.
     #[prost(uint64, tag = "2")]
     pub version: u64,
     #[prost(uint64, tag = "3")]
@@ -151,7 +152,7 @@ pub struct ListEntry {
 #[prost(prost_path = "::rpc_core::prost")]
 #[allow(missing_docs)]
 pub struct ErrorDetail {
-    #[prost(oneof = "error_detail::Reason", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "error_detail::Reason", tags = "1, 2, 3, 4, 5, 6")]
     pub reason: ::core::option::Option<error_detail::Reason>,
 }
 
@@ -174,10 +175,23 @@ pub mod error_detail {
         #[prost(message, tag = "4")]
         ReadQueueFull(super::ReadQueueFull),
         /// Code UNKNOWN: the disk failed, and what is stored shows when the server has been started again.
-        /// Code DATA_LOSS: what lies in the file under a key is not what was written.
+        /// Code DATA_LOSS: the server's file is damaged on the way to a key.
         #[prost(message, tag = "5")]
         DiskFailed(super::DiskFailed),
+        /// Code DATA_LOSS: what lies in the file under a key is not what was written there. Nothing was written.
+        /// A put or delete that expects no version replaces or removes it.
+        #[prost(message, tag = "6")]
+        ValueDamaged(super::ValueDamaged),
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
+#[prost(prost_path = "::rpc_core::prost")]
+#[allow(missing_docs)]
+pub struct ValueDamaged {
+    /// Which key or write of a batch, from 0.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::rpc_core::prost::Message)]
