@@ -19,6 +19,7 @@ mod text;
 mod token;
 mod transfer;
 mod tree;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -10,7 +10,7 @@ use rpc_core::{Channel, ChannelBuilder};
 use serde_json::{Value, json};
 
 use crate::cli::{
-    DeleteArgs, GetArgs, ListArgs, MgetArgs, MputArgs, PutArgs, ServerArgs, WaitArgs,
+    DeleteArgs, GetArgs, ListArgs, MgetArgs, MputArgs, Pair, PutArgs, ServerArgs, WaitArgs,
 };
 use crate::failure::{Exit, Failure, err, out};
 use crate::files::{self, ReadError};
@@ -19,6 +19,7 @@ use crate::kv::{
     ListRequest, PutRequest,
 };
 use crate::limits::{BATCH_KEYS_MAX, CONNECT_SECONDS, VALUE_BYTES_MAX};
+use crate::patience::repeated;
 use crate::text;
 
 /// Connects to a server, over the process's default runtime.
@@ -37,8 +38,8 @@ pub(crate) fn get(args: &GetArgs) -> Result<Exit, Failure> {
     let key = bytes(&args.key);
     let found = rpc_core::block_on(async {
         let client = KvClient::new(connect(&args.server).await?);
-        let request = GetRequest { key: key.clone() };
-        Ok::<_, Failure>(client.get(request).await?.into_inner())
+        let get = || client.get(GetRequest { key: key.clone() });
+        Ok::<_, Failure>(repeated(args.server.wait.timeout, get).await?)
     })?;
     if !found.found {
         return Ok(no_value(&args.key));
@@ -59,7 +60,9 @@ pub(crate) fn put(args: &PutArgs) -> Result<Exit, Failure> {
         let channel = connect(&args.server).await?;
         let (key, value) = (bytes(&args.key), value(args, &channel)?);
         let request = PutRequest { key, value, expected_version: args.write.expect };
-        Ok::<_, Failure>(KvClient::new(channel).put(request).await?.into_inner())
+        let client = KvClient::new(channel);
+        let put = || client.put(request.clone());
+        Ok::<_, Failure>(repeated(args.server.wait.timeout, put).await?)
     })?;
     if args.write.json {
         let json = json!({ "replaced": answer.replaced, "version": answer.version });
@@ -73,7 +76,8 @@ pub(crate) fn delete(args: &DeleteArgs) -> Result<Exit, Failure> {
     let request = DeleteRequest { key: bytes(&args.key), expected_version: args.write.expect };
     let deleted = rpc_core::block_on(async {
         let client = KvClient::new(connect(&args.server).await?);
-        Ok::<_, Failure>(client.delete(request).await?.into_inner())
+        let delete = || client.delete(request.clone());
+        Ok::<_, Failure>(repeated(args.server.wait.timeout, delete).await?)
     })?;
     if args.write.json {
         out(line(&json!({ "existed": deleted.existed })).as_bytes())?;
@@ -109,16 +113,15 @@ pub(crate) fn mget(args: &MgetArgs) -> Result<Exit, Failure> {
 
 /// `kv mput`
 pub(crate) fn mput(args: &MputArgs) -> Result<Exit, Failure> {
-    let mut puts = Vec::with_capacity(args.pairs.len());
-    for pair in &args.pairs {
-        let (key, value) = split(pair.as_bytes()).ok_or_else(|| {
-            Failure::new(format!("{} has no `=` between key and value", pair.display()))
-        })?;
-        puts.push(PutRequest { key, value, expected_version: None });
-    }
+    let put = |pair: &Pair| {
+        let (key, value) = (pair.key.clone().into(), pair.value.clone().into());
+        PutRequest { key, value, expected_version: None }
+    };
+    let request = BatchPutRequest { puts: args.pairs.iter().map(put).collect() };
     let answer = rpc_core::block_on(async {
         let client = KvClient::new(connect(&args.server).await?);
-        Ok::<_, Failure>(client.batch_put(BatchPutRequest { puts }).await?.into_inner())
+        let batch_put = || client.batch_put(request.clone());
+        Ok::<_, Failure>(repeated(args.server.wait.timeout, batch_put).await?)
     })?;
     if args.json {
         let json = json!({ "replaced": answer.replaced, "version": answer.version });
@@ -179,13 +182,9 @@ fn bytes(text: &OsString) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-fn split(pair: &[u8]) -> Option<(Bytes, Bytes)> {
-    let at = pair.iter().position(|byte| *byte == b'=')?;
-    Some((Bytes::copy_from_slice(&pair[..at]), Bytes::copy_from_slice(&pair[at + 1..])))
-}
-
 fn no_value(key: &OsStr) -> Exit {
-    err(format_args!("error: there is no value under the key {}\n", key.display()));
+    let key = text::shown(key.as_bytes());
+    err(format_args!("error: there is no value under the key {key}\n"));
     Exit::NoSuchKey
 }
 
@@ -208,14 +207,19 @@ fn value_of_file(channel: &Channel, path: &Path) -> Result<Bytes, Failure> {
         return bounded(file, &name); // a pipe or a device: no length to go by
     }
     let len = usize::try_from(meta.len()).unwrap_or(usize::MAX);
+    if len == 0 {
+        return bounded(file, &name); // files of /proc tell no length, and have one
+    }
     if len > VALUE_BYTES_MAX {
         return Err(too_long(&name, &meta.len().to_string()));
     }
-    files::read_value(channel, &file, 0, len).map_err(|error| match error {
-        ReadError::Io(error) => unreadable(error),
-        ReadError::Short => Failure::new(format!("{name} became shorter meanwhile; try again")),
-        ReadError::Memory(status) => status.into(),
-    })
+    match files::read_value(channel, &file, 0, len) {
+        Ok(value) => Ok(value),
+        // It became shorter, or is one of /sys, which tell a length that they do not have.
+        Err(ReadError::Short) => bounded(file, &name),
+        Err(ReadError::Io(error)) => Err(unreadable(error)),
+        Err(ReadError::Memory(status)) => Err(status.into()),
+    }
 }
 
 fn bounded(from: impl io::Read, name: &str) -> Result<Bytes, Failure> {

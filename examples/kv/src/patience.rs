@@ -1,7 +1,8 @@
+use std::future::Future;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rpc_core::Status;
+use rpc_core::{Response, Status};
 
 use crate::failure::is_refusal;
 
@@ -12,20 +13,20 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
 /// Repeats a call that was refused because too much waits, until a time is over.
-pub(crate) struct Patience {
+struct Patience {
     until: Instant,
     pause: Duration,
 }
 
 impl Patience {
     /// Patience for so long from now.
-    pub(crate) fn new(time: Duration) -> Self {
+    fn new(time: Duration) -> Self {
         Self { until: Instant::now() + time, pause: PAUSE_MIN }
     }
 
     /// Whether a call that ended so is to be made again, and has waited for that. The thread waits: it is
     /// a command's own, which has nothing else to do.
-    pub(crate) fn again(&mut self, status: &Status) -> bool {
+    fn again(&mut self, status: &Status) -> bool {
         if !is_refusal(status) || Instant::now() + self.pause >= self.until {
             return false;
         }
@@ -35,8 +36,24 @@ impl Patience {
     }
 }
 
+/// Makes a call, and again while it is refused because too much waits, for so long.
+pub(crate) async fn repeated<T, F>(time: Duration, mut call: impl FnMut() -> F) -> Result<T, Status>
+where
+    F: Future<Output = Result<Response<T>, Status>>,
+{
+    let mut patience = Patience::new(time);
+    loop {
+        match call().await {
+            Err(status) if patience.again(&status) => {}
+            ended => return ended.map(Response::into_inner),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use rpc_core::prost::Message;
 
     use super::*;
@@ -61,5 +78,19 @@ mod tests {
         assert!(!patience.again(&status(Reason::StoreFull(StoreFull::default()))));
         assert!(!patience.again(&Status::deadline_exceeded("late")));
         assert!(patience.again(&waits));
+    }
+
+    #[test]
+    fn a_call_that_waits_for_the_disk_is_made_until_it_is_done() {
+        let mut calls = 0;
+        let mut call = |status: Status| {
+            calls += 1;
+            ready(if calls < 4 { Err(status) } else { Ok(Response::new(calls)) })
+        };
+        let waits = || status(Reason::QueueFull(QueueFull::default()));
+        let long = Duration::from_secs(600);
+        assert_eq!(rpc_core::block_on(repeated(long, || call(waits()))).unwrap(), 4);
+        let full = || ready(Err::<Response<()>, _>(Status::resource_exhausted("full")));
+        assert_eq!(rpc_core::block_on(repeated(long, full)).unwrap_err().message(), "full");
     }
 }

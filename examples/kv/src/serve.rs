@@ -3,8 +3,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use futures_util::future::FutureExt;
+use futures_util::future::{Either, FutureExt, select};
 use rpc_core::{Runtime, Server};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::cli::{RuntimeArgs, ServeArgs};
 use crate::failure::{Exit, Failure, err, out};
@@ -13,6 +15,7 @@ use crate::limits::STOP_SECONDS;
 use crate::service::Service;
 use crate::stop::Stop;
 use crate::store::Store;
+use crate::watch::Watch;
 
 /// What `kv serve` prints before its address, once it listens. Programs read this line.
 pub(crate) const LISTENING: &str = "listening on ";
@@ -33,6 +36,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     if args.until_stdin_closes {
         stop_with_parent(stop.clone())?;
     }
+    let core_ended = Stop::default();
+    let _watch = Watch::start(&runtime, core_ended.clone())?;
     rpc_core::block_on(async {
         let bound = Server::builder()
             .runtime(&runtime)
@@ -41,20 +46,34 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
             .await?;
         let scheme = args.addr.split_once("://").map_or("soft", |(scheme, _)| scheme);
         out(format!("{LISTENING}{scheme}://{}\n", bound.local_addr()).as_bytes())?;
-        let (failed, asked) = (store.failed(), stop.clone());
-        let failing = Box::pin(async move {
-            failed.asked().await;
-            ask(&asked);
-        });
-        let end = futures_util::future::select(stop.asked(), failing).map(drop);
+        let failed = store.failed();
+        let mut failure = None;
+        let end = async {
+            failure = until_asked(&stop, &failed, &core_ended).await;
+            ask(&stop);
+        };
         bound.serve_with_shutdown(end).await?;
-        if store.failed().is_asked() {
-            return Err(Failure::new(
-                "the disk of --data failed, see above, and nothing can be read or written until the server is started again: ending",
-            ));
-        }
-        Ok(Exit::Done)
+        let late = failed.is_asked().then(disk_failed);
+        failure.or(late).map_or(Ok(Exit::Done), Err)
     })
+}
+
+fn disk_failed() -> Failure {
+    Failure::new(
+        "the disk of --data failed, see above, and nothing can be read or written until the server is started again: ending",
+    )
+}
+
+/// Ends when somebody asks to stop; with a failure when there is no use in going on.
+async fn until_asked(stop: &Stop, failed: &Stop, core_ended: &Stop) -> Option<Failure> {
+    let disk = failed.asked().map(|()| disk_failed());
+    let core = core_ended.asked().map(|()| {
+        Failure::new("a core has ended, see above, and its clients are served no more: ending")
+    });
+    match select(stop.asked(), select(disk, core)).await {
+        Either::Left(_) => None,
+        Either::Right((why, _)) => Some(why.factor_first().0),
+    }
 }
 
 /// A runtime as the command line asks for it.
@@ -69,18 +88,21 @@ pub(crate) fn runtime(args: &RuntimeArgs) -> Result<Runtime, Failure> {
     Ok(builder.build()?)
 }
 
-/// The first SIGINT or SIGTERM lets calls that run come to their end; the second ends the process.
+/// The first SIGINT, SIGTERM or SIGHUP lets calls that run come to their end; the second ends the process.
 fn stop_on_signal(stop: Stop) -> Result<(), Failure> {
-    let mut signalled = false;
-    let handler = move || {
-        if std::mem::replace(&mut signalled, true) {
-            std::process::exit(130); // as a shell calls a process that SIGINT ended
+    let failed = |error| Failure::because("signals cannot be caught in this process", error);
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let wait = move || {
+        let mut first = true;
+        for signal in signals.forever() {
+            if !std::mem::replace(&mut first, false) {
+                std::process::exit(128 + signal); // as a shell calls a process that it ended
+            }
+            ask(&stop);
         }
-        ask(&stop);
     };
-    ctrlc::set_handler(handler).map_err(|error| {
-        Failure::because("SIGINT and SIGTERM cannot be caught in this process", error)
-    })
+    let spawned = thread::Builder::new().name("kv-signal".into()).spawn(wait);
+    spawned.map(drop).map_err(failed)
 }
 
 /// Stops when the process that holds the other end of standard input is gone, however it ended.
@@ -133,6 +155,24 @@ fn memory_total(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_cannot_go_on_says_why_and_one_that_is_asked_to_stop_does_not() {
+        let until = |stop: &Stop, failed: &Stop, core: &Stop| {
+            let why = until_asked(stop, failed, core).now_or_never();
+            why.map(|why| why.map(|why| why.to_string()).unwrap_or_default())
+        };
+        let (stop, failed, core) = (Stop::default(), Stop::default(), Stop::default());
+        assert_eq!(until(&stop, &failed, &core), None);
+        core.ask();
+        let told = until(&stop, &failed, &core).unwrap();
+        assert!(told.contains("a core has ended"), "{told}");
+        failed.ask();
+        let disk = until(&stop, &failed, &core).unwrap();
+        assert!(disk.contains("the disk of --data failed"), "{disk}");
+        stop.ask();
+        assert_eq!(until(&stop, &failed, &core).as_deref(), Some(""));
+    }
 
     #[test]
     fn the_machines_memory_is_read_in_bytes() {

@@ -248,6 +248,46 @@ fn a_server_whose_folder_is_removed_acknowledges_nothing_more_and_ends() {
 }
 
 #[test]
+fn a_command_line_without_an_equals_sign_is_not_understood_and_json_is() {
+    let server = Server::start(&[]);
+    let wrong = server.run("mput", &[b"a=1", b"noequals"]);
+    assert_ended(&wrong, 2);
+    assert!(stderr(&wrong).contains("no `=`"), "{}", stderr(&wrong));
+    assert_ended(&server.run("get", &[b"a"]), 3);
+    put(&server, &[b"a", b"1"]);
+    let read = server.run("mget", &[b"a", b"--json"]);
+    assert_eq!(lines(&read), [json!({"key": "a", "value": "1", "version": 1})]);
+}
+
+#[test]
+fn a_file_that_tells_no_length_or_a_wrong_one_is_stored_whole() {
+    let server = Server::start(&[]);
+    for file in ["/proc/version", "/sys/kernel/notes", "/sys/kernel/uevent_seqnum"] {
+        let Ok(expected) = std::fs::read(file) else { continue };
+        assert_ended(&server.run("put", &[b"k", b"--file", file.as_bytes()]), 0);
+        assert!(server.run("get", &[b"k"]).stdout == expected, "{file}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_a_server_with_the_exit_code_of_a_signal() {
+    for (signals, codes) in [(["HUP", "INT"], [129, 130]), (["INT", "TERM"], [130, 143])] {
+        let mut server = Server::start(&[]);
+        let id = server.child.id().to_string();
+        let send = |signal: &str| {
+            let sent = Command::new("kill").args([&format!("-{signal}"), &id]).status();
+            assert!(sent.unwrap().success());
+        };
+        // Both are there before it can end in order; which of them comes first is up to the system.
+        send("STOP");
+        signals.into_iter().for_each(send);
+        send("CONT");
+        let ended = server.child.wait().unwrap().code();
+        assert!(codes.contains(&ended.unwrap()), "{signals:?}: {ended:?}");
+    }
+}
+
+#[test]
 fn exit_codes_outlive_a_standard_error_that_takes_nothing() {
     let server = Server::start(&[]);
     let run = |args: &[&str]| {

@@ -8,7 +8,7 @@ use crate::bench::drive::Outcome;
 use crate::bench::mix::Op;
 use crate::failure::Failure;
 use crate::kv::{GetRequest, KvClient, ListRequest, PutRequest};
-use crate::patience::Patience;
+use crate::patience::repeated;
 
 /// What all records' keys begin with.
 const PREFIX: &str = "bench/";
@@ -32,16 +32,13 @@ pub(crate) async fn fill(
     outstanding: usize,
     patience: Duration,
 ) -> Result<(), Failure> {
-    let puts = (0..records).map(|record| async move {
-        let mut patience = Patience::new(patience);
-        loop {
+    let puts = (0..records).map(|record| {
+        let put = move || {
             let request =
                 PutRequest { key: key(record), value: value.clone(), expected_version: None };
-            match client.put(request).await {
-                Err(status) if patience.again(&status) => {}
-                ended => return ended,
-            }
-        }
+            client.put(request)
+        };
+        repeated(patience, put)
     });
     let mut puts = stream::iter(puts).buffer_unordered(outstanding);
     while let Some(stored) = puts.next().await {

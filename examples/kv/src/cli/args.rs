@@ -3,8 +3,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use super::values::{byte_count, seconds, value_len};
+pub(crate) use super::values::Pair;
+use super::values::{byte_count, pair, seconds, value_len};
 use crate::bench::mix::{Distribution, Mix};
 
 /// Which server, and how long to wait for it.
@@ -116,6 +118,9 @@ pub(crate) struct MgetArgs {
     /// The keys, any bytes
     #[arg(required = true, value_name = "KEY")]
     pub(crate) keys: Vec<OsString>,
+    /// Print JSON, which it does in any case
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -123,8 +128,8 @@ pub(crate) struct MputArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     /// Keys and values, any bytes; the key ends at the first `=`
-    #[arg(required = true, value_name = "KEY=VALUE")]
-    pub(crate) pairs: Vec<OsString>,
+    #[arg(required = true, value_name = "KEY=VALUE", value_parser = OsStringValueParser::new().try_map(pair))]
+    pub(crate) pairs: Vec<Pair>,
     /// Print a JSON object with the new version and how many keys had a value before
     #[arg(long)]
     pub(crate) json: bool,

@@ -29,7 +29,8 @@ Exit codes:
   2  the command line is not understood
   3  there is no value under the key
   4  the key has another version than was expected
-  5  demo, load, verify: what was done is right, but some files could not be read or kept changing";
+  5  demo, load, verify: what was done is right, but some files could not be read or kept changing
+  129, 130, 143  serve: a second signal (SIGHUP, SIGINT, SIGTERM) ended it at once";
 
 /// A key-value service over RDMA verbs, or over a software device where there is no RDMA hardware.
 ///
@@ -49,7 +50,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a server until SIGINT (Ctrl-C) or SIGTERM
+    /// Run a server until SIGINT (Ctrl-C), SIGTERM or SIGHUP
     ///
     /// It prints `listening on ADDR` once it does. The first signal lets calls that run come to their
     /// end; the second ends the process.
@@ -89,7 +90,10 @@ Examples:
 
 Ends with 3 if there was no value, with 4 if the key has another version than expected.")]
     Delete(DeleteArgs),
-    /// Print the values under several keys, one JSON object a line; as they were at one moment, up to 1,024 keys and 64 MiB
+    /// Print the values under several keys, one JSON object a line
+    ///
+    /// They are as they were at one moment, up to 1,024 keys and 64 MiB of values. Beyond that it takes
+    /// several calls, each with a moment of its own.
     #[command(after_help = "\
 Example:
   kv mget soft://127.0.0.1:7471 a b c

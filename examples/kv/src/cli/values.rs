@@ -1,3 +1,5 @@
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
 use crate::limits::VALUE_BYTES_MAX;
@@ -30,6 +32,23 @@ pub(super) fn value_len(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A key and a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// A key and a value with the first `=` between them.
+pub(super) fn pair(text: OsString) -> Result<Pair, String> {
+    let bytes = text.into_vec();
+    let mut parts = bytes.splitn(2, |byte| *byte == b'=');
+    match (parts.next(), parts.next()) {
+        (Some(key), Some(value)) => Ok(Pair { key: key.to_vec(), value: value.to_vec() }),
+        _ => Err("there is no `=` between key and value".into()),
+    }
+}
+
 /// A time in seconds, which may have a fraction.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2.5")?;
@@ -52,6 +71,14 @@ mod tests {
         assert!(byte_count("MiB").unwrap_err().contains("digits"));
         assert!(byte_count("1TiB").unwrap_err().contains("GiB"));
         assert!(byte_count("99999999999GiB").unwrap_err().contains("64 bits"));
+    }
+
+    #[test]
+    fn a_key_ends_at_the_first_equals_sign() {
+        let of = |text: &[u8]| pair(OsString::from_vec(text.to_vec())).map(|p| (p.key, p.value));
+        assert_eq!(of(b"a=b=\xff"), Ok((b"a".to_vec(), b"b=\xff".to_vec())));
+        assert_eq!(of(b"="), Ok((Vec::new(), Vec::new())));
+        assert!(of(b"a").unwrap_err().contains("no `=`"));
     }
 
     #[test]

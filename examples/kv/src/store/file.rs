@@ -45,6 +45,9 @@ pub(super) fn open(folder: &Path) -> Result<Opened, Failure> {
     let path = folder.join(FILE);
     let folder = File::open(folder).map_err(named)?;
     if is_missing(&path).map_err(named)? {
+        if path.exists() {
+            tracing::warn!(file = %path.display(), "the data file was empty: a new store is made in its place");
+        }
         make_file(&folder, &path)?;
     }
     folder.sync_all().map_err(named)?;
