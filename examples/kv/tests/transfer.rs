@@ -236,6 +236,38 @@ fn a_journal_of_a_store_that_was_put_back_from_a_copy_counts_for_nothing() {
 }
 
 #[test]
+fn a_load_that_was_killed_goes_on_and_passes_over_nothing_that_is_not_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, tree_dir) = (dir.path().join("data"), dir.path().join("tree"));
+    fs::create_dir(&tree_dir).unwrap();
+    for file in 0..900 {
+        fs::write(tree_dir.join(format!("{file:04}")), format!("the file {file}")).unwrap();
+    }
+    let journal = dir.path().join("journal");
+    let server = Server::start(&["--data", data.to_str().unwrap()]);
+    let resume = ["--json", "--calls", "2", "--resume", journal.to_str().unwrap()];
+    let lines = || fs::read(&journal).unwrap_or_default().iter().filter(|b| **b == b'\n').count();
+    for killed_at in [1, 100, 300] {
+        let mut load = kv(&["load", &server.addr]);
+        load.arg(&tree_dir).args(resume).stdout(Stdio::piped());
+        let mut load = load.spawn().unwrap();
+        while lines() < 1 + killed_at {
+            assert!(load.try_wait().unwrap().is_none(), "it ended before {killed_at} files");
+        }
+        load.kill().unwrap();
+        load.wait().unwrap();
+    }
+    let before = lines() as u64 - 1;
+    assert!((300..900).contains(&before), "{before}");
+    let last = run("load", &server, &tree_dir, &resume);
+    assert_ended(&last, 0);
+    assert_eq!(files(&last), (900 - before, before));
+    let verified = run("verify", &server, &tree_dir, &["--json"]);
+    assert_ended(&verified, 0);
+    assert_eq!(files(&verified), (900, 0));
+}
+
+#[test]
 fn a_load_whose_server_goes_away_ends_and_says_so() {
     let server = Server::start(&[]);
     let addr = server.addr.clone();

@@ -34,6 +34,11 @@ impl Server {
         Self::spawn_as(command.arg(env!("CARGO_BIN_EXE_kv")).args(SERVE), args, Stdio::piped())
     }
 
+    /// One that a command runs, as its last arguments.
+    pub(crate) fn start_by(command: &mut Command, args: &[&str]) -> Self {
+        Self::spawn_as(command.arg(env!("CARGO_BIN_EXE_kv")).args(SERVE), args, Stdio::inherit())
+    }
+
     fn spawn(args: &[&str], stderr: Stdio) -> Self {
         Self::spawn_as(&mut kv(SERVE), args, stderr)
     }
