@@ -44,7 +44,8 @@ impl Cpu {
     /// Microseconds of CPU for each of `calls`: this side, the server.
     fn per_call(&self, cell: &str, calls: u64) -> Result<[Value; 2], Failure> {
         let now = Self::now(self.server)?.at;
-        let micros = |side: usize| (now[side] - self.at[side]) as f64 / calls as f64 / 1e3;
+        let micros =
+            |side: usize| now[side].saturating_sub(self.at[side]) as f64 / calls as f64 / 1e3;
         Ok([
             (format!("{cell} client CPU us"), micros(0)),
             (format!("{cell} server CPU us"), micros(1)),

@@ -95,17 +95,21 @@ fn drive(peer: Peer, address: &str, span: Span) -> Result<Vec<cells::Value>, Fai
         Peer::OursSpin | Peer::OursSleep => {
             let mut core = ours(peer).on_this_thread()?;
             let runtime = core.runtime().clone();
-            core.block_on(async { cells::all(&Client::ours(address, &runtime).await?, span).await })
+            core.block_on(async {
+                let on_core = Some(runtime.clone());
+                cells::all(&Client::ours(address, &runtime, on_core).await?, span).await
+            })
         }
         Peer::OursTokio => {
             let runtime = ours(peer).build()?;
-            tokio_runtime(peer)?
-                .block_on(async { cells::all(&Client::ours(address, &runtime).await?, span).await })
+            tokio_runtime(peer)?.block_on(async {
+                cells::all(&Client::ours(address, &runtime, None).await?, span).await
+            })
         }
         Peer::OursBlocking => {
             let runtime = ours(peer).build()?;
             rpc_core::block_on(async {
-                cells::all(&Client::ours(address, &runtime).await?, span).await
+                cells::all(&Client::ours(address, &runtime, None).await?, span).await
             })
         }
         _ => tokio_runtime(peer)?

@@ -11,14 +11,22 @@ use crate::failure::Failure;
 /// A client of the service, of either framework.
 #[derive(Clone)]
 pub(super) enum Client {
-    Ours(BulkClient, Channel),
+    Ours(BulkClient, Channel, OnCore),
     Tonic(tonic_peer::Client, Peer),
 }
 
+/// The runtime whose core makes the calls, as a task for each that is outstanding; without one, the
+/// thread that waits for them does.
+pub(super) type OnCore = Option<Runtime>;
+
 impl Client {
-    pub(super) async fn ours(address: &str, runtime: &Runtime) -> Result<Self, Failure> {
+    pub(super) async fn ours(
+        address: &str,
+        runtime: &Runtime,
+        on_core: OnCore,
+    ) -> Result<Self, Failure> {
         let channel = Channel::builder(address).runtime(runtime).connect().await?;
-        Ok(Self::Ours(BulkClient::new(channel.clone()), channel))
+        Ok(Self::Ours(BulkClient::new(channel.clone()), channel, on_core))
     }
 
     pub(super) async fn tonic(address: &str, peer: Peer) -> Result<Self, Failure> {
@@ -27,21 +35,21 @@ impl Client {
 
     pub(super) async fn echo(&self, blob: Blob) -> Result<Blob, Failure> {
         match self {
-            Self::Ours(client, _) => Ok(client.echo(blob).await?.into_inner()),
+            Self::Ours(client, ..) => Ok(client.echo(blob).await?.into_inner()),
             Self::Tonic(client, _) => client.call("/bench.Bulk/echo", blob).await,
         }
     }
 
     pub(super) async fn put(&self, blob: Blob) -> Result<Blob, Failure> {
         match self {
-            Self::Ours(client, _) => Ok(client.put(blob).await?.into_inner()),
+            Self::Ours(client, ..) => Ok(client.put(blob).await?.into_inner()),
             Self::Tonic(client, _) => client.call("/bench.Bulk/put", blob).await,
         }
     }
 
     pub(super) async fn get(&self) -> Result<Blob, Failure> {
         match self {
-            Self::Ours(client, _) => Ok(client.get(Blob::default()).await?.into_inner()),
+            Self::Ours(client, ..) => Ok(client.get(Blob::default()).await?.into_inner()),
             Self::Tonic(client, _) => client.call("/bench.Bulk/get", Blob::default()).await,
         }
     }
@@ -49,7 +57,7 @@ impl Client {
     pub(super) async fn keep(&self, bytes: usize) -> Result<(), Failure> {
         let keep = Keep { bytes: bytes as u64 };
         match self {
-            Self::Ours(client, _) => client.keep(keep).await.map(|_| ())?,
+            Self::Ours(client, ..) => client.keep(keep).await.map(|_| ())?,
             Self::Tonic(client, _) => client.call("/bench.Bulk/keep", keep).await.map(|_| ())?,
         }
         Ok(())
@@ -58,7 +66,7 @@ impl Client {
     /// A payload as a program that cares would have it: in payload memory, where there is any.
     pub(super) fn payload(&self, len: usize) -> Result<Bytes, Failure> {
         match self {
-            Self::Ours(_, channel) => {
+            Self::Ours(_, channel, _) => {
                 let mut buffer = channel.alloc(len)?;
                 buffer.fill(7);
                 Ok(buffer.freeze())
@@ -67,22 +75,32 @@ impl Client {
         }
     }
 
-    /// Runs loops of calls at once: as tasks where several threads can take them, else in this one.
+    /// Runs loops of calls at once: as tasks where there is something to run tasks, else in this one.
     pub(super) async fn at_once<L>(&self, loops: Vec<L>) -> Result<u64, Failure>
     where
         L: Future<Output = Result<u64, Failure>> + Send + 'static,
     {
         let mut calls = 0;
-        if matches!(self, Self::Tonic(_, peer) if peer.is_multi()) {
-            let tasks: Vec<_> = loops.into_iter().map(tokio::spawn).collect();
-            for task in tasks {
-                calls += task.await??;
+        match self {
+            Self::Ours(_, _, Some(runtime)) => {
+                let tasks: Vec<_> =
+                    loops.into_iter().map(|one| runtime.spawn_on(0, move || one)).collect();
+                for task in tasks {
+                    calls += task.await.map_err(|error| Failure::new(error.to_string()))??;
+                }
             }
-            return Ok(calls);
-        }
-        let mut running: FuturesUnordered<_> = loops.into_iter().collect();
-        while let Some(done) = running.next().await {
-            calls += done?;
+            Self::Tonic(_, peer) if peer.is_multi() => {
+                let tasks: Vec<_> = loops.into_iter().map(tokio::spawn).collect();
+                for task in tasks {
+                    calls += task.await??;
+                }
+            }
+            _ => {
+                let mut running: FuturesUnordered<_> = loops.into_iter().collect();
+                while let Some(done) = running.next().await {
+                    calls += done?;
+                }
+            }
         }
         Ok(calls)
     }

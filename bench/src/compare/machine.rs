@@ -24,7 +24,8 @@ pub(super) fn pin(cpus: &[usize]) -> Result<(), Failure> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// CPU time of a process so far, all threads, in nanoseconds.
+/// CPU time of a process so far, in nanoseconds: of the threads that live. One that ends takes its time
+/// along, so this is for processes whose threads stay.
 pub(super) fn cpu_nanos(process: u32) -> Result<u64, Failure> {
     let mut total = 0;
     for task in fs::read_dir(format!("/proc/{process}/task"))? {

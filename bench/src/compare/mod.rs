@@ -85,7 +85,7 @@ fn conditions(cpus: &[usize], rounds: usize, millis: u64, load: &str) -> String 
          that does other things, tails and ratios of CPU time mean little.\n\
          {rounds} rounds, {millis} ms a cell, peers in turn; median [least .. most]. Server and client \
          are processes, each kept to a CPU of its own (multi-thread: to all of them).\n\
-         Payloads: 1 MiB with 8 calls at once, 16 MiB with 2; they cycle through {} MiB, `cached` \
+         Payloads: 1 MiB with 8 calls at once, 16 MiB with 2 (raw: one stream, two messages ahead); they cycle through {} MiB, `cached` \
          through one buffer. This crate's clients take them from `channel.alloc`.\n\
          tonic: {}; same compiler, options and allocator.",
         machine::processor(),

@@ -37,7 +37,7 @@ fn answer(stream: &mut TcpStream) -> Result<(), Failure> {
     let mut message = [0; SMALL_BYTES];
     loop {
         read(stream, &mut message)?;
-        stream.write_all(&message)?;
+        write(stream, &message)?;
     }
 }
 
@@ -52,7 +52,7 @@ fn swallow(stream: &mut TcpStream, stage: &mut [u8]) -> Result<(), Failure> {
             read(stream, &mut stage[..part])?;
             left -= part;
         }
-        stream.write_all(&[1])?;
+        write(stream, &[1])?;
     }
 }
 
@@ -73,6 +73,7 @@ fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<(), Failure> {
 fn write(stream: &mut TcpStream, mut bytes: &[u8]) -> Result<(), Failure> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
+            Ok(0) => return Err(Failure::new("the socket takes nothing more")),
             Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
             Err(error) => return Err(error.into()),
@@ -123,7 +124,7 @@ fn ping_pong(address: &str, spins: bool, span: Span) -> Result<Vec<Value>, Failu
     let mut values = summary("1 outstanding", &nanos, last - began);
     let now = [cpu_nanos(std::process::id())?, cpu_nanos(span.server)?];
     for (side, name) in ["client", "server"].into_iter().enumerate() {
-        let micros = (now[side] - cpu[side]) as f64 / nanos.len() as f64 / 1e3;
+        let micros = now[side].saturating_sub(cpu[side]) as f64 / nanos.len() as f64 / 1e3;
         values.push((format!("1 outstanding {name} CPU us"), micros));
     }
     Ok(values)

@@ -37,7 +37,8 @@ impl Caller for Channel {
         let lane = self.lane();
         let connection = match lane.ready_connection() {
             Some(connection) => connection,
-            None => lane.connection(&self.inner.runtime, deadline).await?,
+            // In a box, as what a large message needs below: most calls need neither.
+            None => Box::pin(lane.connection(&self.inner.runtime, deadline)).await?,
         };
         let limits = self.limits(&parts.metadata, connection);
         let encoded = Encoded::new(&message, &limits).map_err(not_sent)?;
@@ -47,7 +48,7 @@ impl Caller for Channel {
             Encoded::Eager(body) => body,
             Encoded::Large(rope) => {
                 let pool = self.inner.runtime.pool();
-                rope.place(pool, Use::Request, &limits).await.map_err(not_sent)?
+                Box::pin(rope.place(pool, Use::Request, &limits)).await.map_err(not_sent)?
             }
         };
         let call = OutgoingCall {

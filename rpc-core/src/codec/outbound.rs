@@ -1,5 +1,7 @@
 #![forbid(unsafe_code)]
 
+use std::cell::RefCell;
+
 use bytes::{Bytes, BytesMut};
 use prost::Message;
 
@@ -76,9 +78,8 @@ impl Encoded {
             return Err(CodecError::TooLarge { len: len as u64, max: limits.message_bytes_max });
         }
         if len <= limits.eager_space {
-            let mut inline = Vec::with_capacity(len);
-            message.encode_raw(&mut inline);
-            return Ok(Self::Eager(Outbound { inline: inline.into(), segments: Vec::new() }));
+            let inline = encode_inline(message, len);
+            return Ok(Self::Eager(Outbound { inline, segments: Vec::new() }));
         }
         Ok(Self::Large(Rope::encode(message, limits.piece_min)))
     }
@@ -95,6 +96,35 @@ impl Encoded {
             Self::Large(rope) => rope.place(pool, purpose, limits).await,
         }
     }
+}
+
+/// Small messages that a thread encodes share blocks of this size: they leave soon after one another,
+/// and none keeps more than a block.
+const BLOCK_BYTES: usize = 4 << 10;
+/// A message up to this long is small: at least eight fit into a block.
+const SMALL_BYTES_MAX: usize = BLOCK_BYTES / 8;
+
+thread_local! {
+    /// What is left of this thread's block.
+    static BLOCK: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
+/// The encoding of a message of `len` bytes that travels inside a frame.
+fn encode_inline<M: Message>(message: &M, len: usize) -> Bytes {
+    let encode_in = |mut buffer: BytesMut| {
+        message.encode_raw(&mut buffer);
+        buffer
+    };
+    if len > SMALL_BYTES_MAX {
+        return encode_in(BytesMut::with_capacity(len)).freeze();
+    }
+    // Taken out while it is used: an encoder of the program's own may encode another message.
+    let left = BLOCK.take();
+    let left = if left.capacity() < len { BytesMut::with_capacity(BLOCK_BYTES) } else { left };
+    let mut block = encode_in(left);
+    let inline = block.split().freeze();
+    BLOCK.set(block);
+    inline
 }
 
 impl Rope {

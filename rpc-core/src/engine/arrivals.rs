@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::capacity::CALLS_PER_FLUSH;
 use super::connection::Waiting;
 use super::drive::Turn;
 use super::engine::Engine;
@@ -68,7 +69,10 @@ impl<D: Device> Engine<D> {
         let mut arrived = std::mem::take(&mut self.arrived);
         let count = arrived.len();
         let mut started = turn.clock.now();
-        for call in arrived.drain(..) {
+        for (begun, call) in arrived.drain(..).enumerate() {
+            if begun > 0 && begun.is_multiple_of(CALLS_PER_FLUSH) {
+                self.flush_dirty(turn);
+            }
             let method = self.begin(turn, call);
             let ended = turn.clock.now();
             turn.report_stall(method, ended.since(started));

@@ -16,6 +16,10 @@ pub(crate) const COMPLETIONS_PER_TURN: usize = 64;
 pub(crate) const SUBMISSIONS_PER_TURN: usize = 64;
 /// Tasks run in one turn, for the same reason.
 pub(crate) const TASKS_PER_TURN: usize = 32;
+/// Calls begun, and calls answered, before what they have to say is sent, though the turn goes on. One
+/// SEND could carry all of a turn, but then the two ends would work in turns: one waits for what the
+/// other still collects. Fewer would pay for a SEND and its doorbell too often.
+pub(crate) const CALLS_PER_FLUSH: usize = 16;
 /// Time that the tasks of one turn may take before the device is looked at again.
 pub(crate) const TASKS_PER_TURN_TIME: Duration = Duration::from_micros(50);
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::alarms::Alarms;
 use async_task::Runnable;
 
-use super::capacity::{SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
+use super::capacity::{CALLS_PER_FLUSH, SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
 use super::clock::Clock;
 use super::drive::{Drive, Turn};
 use super::engine::{Engine, SOURCE_COMPLETIONS};
@@ -131,9 +131,7 @@ impl Core {
         // What they ask for goes out with this turn, and credits and acknowledgements ride with it.
         work += self.take_local_submissions(&turn);
         work += self.take_handler_ends(&turn);
-        for engine in &mut self.engines {
-            work += engine.flush(&turn);
-        }
+        work += self.flush(&turn);
         self.publish(turn.now, PUBLISH_EVERY);
         self.idle_since = if work > 0 { None } else { self.idle_since.or(Some(turn.now)) };
         (Progress { work }, turn.now)
@@ -160,7 +158,15 @@ impl Core {
             };
             self.submit(turn, submission);
             work += 1;
+            if work.is_multiple_of(CALLS_PER_FLUSH) {
+                self.flush(turn);
+            }
         }
+    }
+
+    /// Sends what there is to say. Returns how many requests were posted.
+    fn flush(&mut self, turn: &Turn<'_>) -> usize {
+        self.engines.iter_mut().map(|engine| engine.flush(turn)).sum()
     }
 
     fn submit(&mut self, turn: &Turn<'_>, submission: Submission) {
@@ -180,7 +186,10 @@ impl Core {
         let mut taken = std::mem::take(&mut self.taken);
         self.shared.take_submissions(&mut taken, SUBMISSIONS_PER_TURN);
         work += taken.len();
-        for submission in taken.drain(..) {
+        for (index, submission) in taken.drain(..).enumerate() {
+            if index > 0 && index.is_multiple_of(CALLS_PER_FLUSH) {
+                self.flush(turn);
+            }
             self.submit(turn, submission);
         }
         self.taken = taken;
@@ -196,8 +205,8 @@ impl Core {
         work
     }
 
-    /// Runs ready tasks, within the turn's budget.
-    fn run_tasks(&self, turn: &Turn<'_>) -> usize {
+    /// Runs ready tasks, within the turn's budget, and now and then sends what they asked for.
+    fn run_tasks(&mut self, turn: &Turn<'_>) -> usize {
         // Those woken by other threads take their place in the line, so that tasks which only yield
         // cannot keep them waiting.
         for _ in 0..TASKS_PER_TURN {
@@ -206,6 +215,9 @@ impl Core {
         }
         let (mut first, mut before) = (None, Time::ZERO);
         for done in 0..TASKS_PER_TURN {
+            if done > 0 && done.is_multiple_of(CALLS_PER_FLUSH) {
+                self.take_local_submissions(turn);
+            }
             let next = self.local.ready.borrow_mut().pop_front();
             let Some(runnable) = next else { return done };
             let first = *first.get_or_insert_with(|| {

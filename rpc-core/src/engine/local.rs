@@ -93,13 +93,16 @@ pub(crate) fn with_current<R>(shared: &CoreShared, f: impl FnOnce(&Local) -> R) 
 
 /// Queues a submission on the current core if it is the submission's; gives it back otherwise.
 pub(crate) fn submit_if_current(shared: &CoreShared, submission: Submission) -> Option<Submission> {
-    let mut submission = Some(submission);
-    with_current(shared, |local| {
-        if let Some(submission) = submission.take() {
+    // Looked at first, since a submission is large to be moved into a closure and out of it again.
+    if with_current(shared, |_| ()).is_none() {
+        return Some(submission);
+    }
+    CURRENT.with(|current| {
+        if let Some(local) = &*current.borrow() {
             local.submissions.borrow_mut().push_back(submission);
         }
     });
-    submission
+    None
 }
 
 /// Queues a task on the current core if it is the task's; gives it back otherwise.

@@ -49,7 +49,7 @@ pub use self::core::Progress;
 pub use executor::{JoinError, JoinHandle};
 
 pub(crate) use self::core::Core;
-pub(crate) use allowance::Allowance;
+pub(crate) use allowance::{Allowance, Allowed};
 pub(crate) use cell::{CallCell, Reply};
 pub(crate) use clock::Clock;
 pub(crate) use connection::ServerSide;

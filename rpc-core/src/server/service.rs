@@ -3,8 +3,10 @@ use std::sync::Arc;
 
 use prost::Message;
 
-use crate::codec::{self, CodecError, Encoded};
-use crate::engine::{Allowance, Answer, Answered, Clock, HandlerFuture, IncomingCall, outbound};
+use crate::codec::{self, CodecError, Encoded, Outbound, OutboundLimits, Rope};
+use crate::engine::{
+    Allowance, Allowed, Answer, Answered, Clock, HandlerFuture, IncomingCall, outbound,
+};
 use crate::mem::{Pool, Use};
 use crate::{MethodDescriptor, Request, RequestParts, Response, Status, Time};
 
@@ -117,6 +119,8 @@ fn decode<Q: Message + Default>(
     Ok(Request::from_parts(message, parts))
 }
 
+/// Encodes an answer. Most travel in a frame and are ready at once; what a longer one needs is in a box
+/// of its own, so that a handler that never makes one is small.
 async fn encode<R: Message>(
     response: Response<R>,
     context: &CallContext,
@@ -127,20 +131,35 @@ async fn encode<R: Message>(
     let deadline = limits.deadline;
     let limits =
         outbound::limits(limits.eager_bytes, metadata.encoded_len(), limits.message_bytes_max);
-    let unsendable = |error: CodecError| {
-        Status::resource_exhausted(format!("the answer cannot be sent: {error}")).with_source(error)
-    };
-    let rope = match Encoded::new(&message, &limits).map_err(unsendable)? {
-        Encoded::Eager(outbound) => {
-            return Ok(Answered { outbound, metadata, allowed: None, deadline });
-        }
-        Encoded::Large(rope) => rope,
-    };
-    // Before memory is taken: a peer that does not release its answers waits for itself.
-    let taken = allowance.take(message.encoded_len() as u64).await;
-    let allowed = Some(taken.map_err(|error| Status::resource_exhausted(error.to_string()))?);
+    let len = message.encoded_len() as u64;
+    let encoded = Encoded::new(&message, &limits).map_err(unsendable)?;
     // Whatever the message held is held by what was encoded, if it is still needed.
     drop(message);
+    match encoded {
+        Encoded::Eager(outbound) => Ok(Answered { outbound, metadata, allowed: None, deadline }),
+        Encoded::Large(rope) => {
+            let placed = Box::pin(place(rope, len, context, limits, allowance)).await;
+            let (outbound, allowed) = placed?;
+            Ok(Answered { outbound, metadata, allowed: Some(allowed), deadline })
+        }
+    }
+}
+
+/// Brings an answer of `len` bytes into payload memory, when its connection may have more of it.
+async fn place(
+    rope: Rope,
+    len: u64,
+    context: &CallContext,
+    limits: OutboundLimits,
+    allowance: &Arc<Allowance>,
+) -> Result<(Outbound, Allowed), Status> {
+    // Before memory is taken: a peer that does not release its answers waits for itself.
+    let taken = allowance.take(len).await;
+    let allowed = taken.map_err(|error| Status::resource_exhausted(error.to_string()))?;
     let outbound = rope.place(&context.pool, Use::Response, &limits).await.map_err(unsendable)?;
-    Ok(Answered { outbound, metadata, allowed, deadline })
+    Ok((outbound, allowed))
+}
+
+fn unsendable(error: CodecError) -> Status {
+    Status::resource_exhausted(format!("the answer cannot be sent: {error}")).with_source(error)
 }
