@@ -42,6 +42,7 @@ mod detach;
 mod include;
 mod message;
 mod metadata;
+mod pings;
 mod status;
 mod time;
 
@@ -51,6 +52,7 @@ pub use detach::detach;
 pub use engine::{JoinError, JoinHandle, Progress};
 pub use message::{Extensions, IntoRequest, Peer, Request, RequestParts, Response, Streaming};
 pub use metadata::{Metadata, MetadataError};
+pub use pings::Pings;
 pub use runtime::{
     CoreStats, DeviceStats, LocalRuntime, Runtime, RuntimeBuilder, RuntimeStats, block_on,
 };

@@ -68,6 +68,17 @@ fn killed_servers_and_clients_leave_nothing_and_the_channel_goes_on() {
 }
 
 #[test]
+fn servers_and_clients_that_stand_still_are_found_and_resumed_go_on_anew() {
+    let args = ["stop", "soft://127.0.0.1:0", "--rounds", "1", "--bytes-max", "1000000"];
+    let output = soak(&[&args[..], &["--found-ms", "2000"]].concat()).output().unwrap();
+    assert_ended(&output, 0);
+    let out = text(&output.stdout);
+    for line in ["server stopped 1: calls ended in", "server resumed 1", "clients stopped"] {
+        assert!(out.contains(line), "{out}");
+    }
+}
+
+#[test]
 fn programs_end_with_their_parent() {
     let (mut served, address) = server();
     let mut rider = soak(&["ride", &address]);

@@ -270,7 +270,7 @@ impl Peer {
                     assert!(went_away && !std::mem::replace(&mut self.went_away, true));
                 }
                 FrameType::Error => self.errors += 1,
-                FrameType::Confirm | FrameType::Credit => {}
+                FrameType::Confirm | FrameType::Credit | FrameType::Ping => {}
                 other => panic!("nobody asked for {other:?}"),
             }
         }

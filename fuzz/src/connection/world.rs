@@ -388,6 +388,9 @@ impl World {
         loop {
             let event = self.connection.with(|c| c.poll_event().map(|event| Seen::new(&event)));
             let Some(event) = event else { break };
+            if matches!(event, Seen::Silent) {
+                self.lose();
+            }
             self.owner.on_event(self.now, &self.limits, event);
         }
     }

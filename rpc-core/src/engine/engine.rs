@@ -23,10 +23,10 @@ use super::sleep::Sleeper;
 use super::slots::Slots;
 use super::submission::{CallSubmission, ConnectionKey, HandlerEnd};
 use super::teardown::Dying;
-use crate::Time;
 use crate::cm::InstallDone;
 use crate::mem::{CoreCache, EagerConfig, EagerSlab, EagerSlot, Pool, Regions, Registrar};
 use crate::verbs::{Cq, Device, QpInit, SrqInit, VerbsError, Wc};
+use crate::{Pings, Time};
 
 /// A core's work on one device: one CQ, one SRQ, its QPs and its eager buffers.
 ///
@@ -74,6 +74,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) silence_max: Option<Duration>,
     /// Whether the device takes binds and invalidations only by themselves.
     pub(super) local_ops_alone: bool,
+    /// When peers are asked for a sign of life.
+    pub(super) pings: Pings,
     pub(super) silence_seen: Time,
     /// Whether the device is this engine's alone, which then fetches its asynchronous events. Those of
     /// a shared one are handed to its engines.
@@ -175,6 +177,8 @@ pub(crate) struct EngineParts<D: Device> {
     /// Wakes its core.
     pub(crate) waker: Waker,
     pub(crate) receives_lent_max: u32,
+    /// When peers are asked for a sign of life.
+    pub(crate) pings: Pings,
     /// Where what may block is done; `None`: in place.
     pub(crate) offload: Option<Offload>,
 }
@@ -183,8 +187,8 @@ impl<D: Device> Engine<D> {
     /// An engine, its queues made and nothing posted. With an offload this may block, so it is called
     /// on the control thread.
     pub(crate) fn new(parts: EngineParts<D>) -> Result<Self, EngineError> {
-        let EngineParts { index, device, pd, regions, pool, waker, receives_lent_max, offload } =
-            parts;
+        let EngineParts { index, device, pd, regions, pool, waker, .. } = parts;
+        let EngineParts { receives_lent_max, pings, offload, .. } = parts;
         let limits = device.limits();
         let capacity = Capacity::for_limits(&limits)?.lending_at_most(receives_lent_max);
         let cq = device.create_cq(capacity.cqe)?;
@@ -241,6 +245,7 @@ impl<D: Device> Engine<D> {
             read_stall: read_stall(&limits),
             silence_max: limits.silence_max,
             local_ops_alone: limits.local_ops_alone,
+            pings,
             silence_seen: Time::ZERO,
             async_seen: Time::ZERO,
             failed: false,

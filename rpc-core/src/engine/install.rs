@@ -166,6 +166,7 @@ impl<D: Device> Engine<D> {
             lease_grace: LEASE_GRACE,
             reads_max: install.reads_max.clamp(1, READS_MAX),
             methods_max: METHODS_MAX,
+            pings: self.pings,
             memory_wait: self.offload.as_ref().map_or(usual.memory_wait, |_| MEMORY_WAIT_PINNED),
             ..usual
         }

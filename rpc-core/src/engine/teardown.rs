@@ -15,7 +15,7 @@ use super::submission::ConnectionKey;
 use super::wr_id::WrId;
 use crate::protocol::{GoawayReason, LossKind, LossReason, Violation};
 use crate::verbs::{AsyncEvent, Device, Qp, SendBatch, SendFlags, VerbsError, WcFailure};
-use crate::{Code, Execution, Status};
+use crate::{Code, Execution, Peer, Status};
 
 /// Why a connection is lost.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) enum Loss {
     Stalled,
     /// The device said nothing of what was posted for so long.
     Silent(Duration),
+    /// The peer has said nothing for so long, and did not answer a PING.
+    Mute(Duration),
     /// The control connection closed: the peer's process has gone, or closed in order.
     Control,
     /// The state machine has finished.
@@ -59,7 +61,7 @@ const DRAIN_CHECK: Duration = Duration::from_millis(100);
 const DRAIN: Duration = Duration::from_secs(2);
 
 impl Loss {
-    fn text(&self) -> String {
+    fn text(&self, peer: &Peer) -> String {
         match self {
             Self::Completion(failure) => format!(
                 "the connection failed: {failure}; likely the peer's process or host has gone, or \
@@ -77,6 +79,14 @@ impl Loss {
                  it may try; a fault of the device or its driver",
                 limit.as_secs()
             ),
+            Self::Mute(silence) => format!(
+                "{} has said nothing for {:.1} s, though it was asked for a sign of life: its process is \
+                 stopped, its core is blocked, or the network between is cut; look at that process (a \
+                 debugger, a stop signal, a handler that blocks), or allow it more time by \
+                 Runtime::builder().pings()",
+                named(peer),
+                silence.as_secs_f64()
+            ),
             Self::Control => "the peer closed the connection, or its process ended".to_owned(),
             Self::Closed(reason) => reason.clone(),
             Self::Device(error) => format!("the local device failed: {error}"),
@@ -88,7 +98,7 @@ impl Loss {
         match self {
             Self::Completion(_) | Self::Device(_) => LossKind::QueuePair,
             Self::Violation(_) => LossKind::Violation,
-            Self::Stalled | Self::Silent(_) => LossKind::Silence,
+            Self::Stalled | Self::Silent(_) | Self::Mute(_) => LossKind::Silence,
             Self::Control | Self::Closed(_) => LossKind::Control,
             Self::Shutdown => LossKind::Shutdown,
         }
@@ -100,6 +110,18 @@ impl Loss {
     }
 }
 
+/// The peer, as people know it.
+fn named(peer: &Peer) -> String {
+    let mut named = "the peer".to_owned();
+    if !peer.name.is_empty() {
+        named.push_str(&format!(" '{}'", peer.name));
+    }
+    if let Some(remote) = peer.remote_addr {
+        named.push_str(&format!(" at {remote}"));
+    }
+    named
+}
+
 impl<D: Device> Engine<D> {
     /// Ends a connection: every call of it ends now, its resources when the device has let go.
     pub(super) fn lose(&mut self, turn: &Turn<'_>, slot: u32, loss: Loss) {
@@ -108,7 +130,7 @@ impl<D: Device> Engine<D> {
             self.flush_connection(turn, slot);
         }
         let Some(connection) = self.connections.at(slot).filter(|c| c.is_alive()) else { return };
-        let text = loss.text();
+        let text = loss.text(&connection.peer);
         if loss.is_error() {
             self.counters.errors += 1;
             tracing::warn!(slot, peer = ?connection.peer.remote_addr, "{text}");

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::Time;
+use crate::{Pings, Time};
 
 /// Which side of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +59,8 @@ pub struct ConnectionConfig {
     pub memory_wait: Duration,
     /// How long an orderly close waits for calls to end.
     pub close_wait: Duration,
+    /// When the peer is asked for a sign of life, and how long it may take.
+    pub pings: Pings,
 }
 
 impl Default for ConnectionConfig {
@@ -87,6 +89,7 @@ impl Default for ConnectionConfig {
             methods_max: super::METHODS_MAX,
             memory_wait: Duration::from_secs(1),
             close_wait: Duration::from_secs(5),
+            pings: Pings::new(),
         }
     }
 }
@@ -111,6 +114,7 @@ impl fmt::Debug for ConnectionConfig {
             .field("methods_max", &self.methods_max)
             .field("memory_wait", &self.memory_wait)
             .field("close_wait", &self.close_wait)
+            .field("pings", &self.pings)
             .finish()
     }
 }

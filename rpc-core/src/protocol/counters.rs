@@ -40,6 +40,8 @@ pub struct Counters {
     pub fetches_refused: u64,
     /// Frames of unknown types that may be skipped.
     pub frames_skipped: u64,
+    /// PINGs of ours that were sent.
+    pub pings: u64,
     /// PINGs answered by the PONG of a later one.
     pub pings_merged: u64,
     /// Times that something waited to be sent and no credit was left.

@@ -56,6 +56,10 @@ pub(crate) struct Credits {
     spent: u32,
     /// The most that we may have spent.
     limit: u32,
+    /// The last SEND that the peer has accounted for.
+    accounted: u32,
+    /// The last SEND that it shall account for though nothing else is asked of it.
+    to_read: u32,
     /// Our last credit-only SEND's number, while the peer has not accounted for it.
     slot_used: Option<u32>,
     // What we receive.
@@ -79,6 +83,8 @@ impl Credits {
             sequence: 0,
             spent: 0,
             limit: GUARANTEED,
+            accounted: 0,
+            to_read: 0,
             slot_used: None,
             received: 0,
             spent_peer: 0,
@@ -149,6 +155,16 @@ impl Credits {
         }
     }
 
+    /// The last SEND carried something that the peer must have read before this side forgets it.
+    pub(crate) fn expect_read(&mut self) {
+        self.to_read = self.sequence;
+    }
+
+    /// Whether the peer has yet to say that it has read such a SEND.
+    pub(crate) fn expects_read(&self) -> bool {
+        ahead(self.to_read, self.accounted) > 0
+    }
+
     /// Takes a received header into account, or finds what is wrong with it.
     pub(crate) fn receive(&mut self, header: CreditHeader) -> Result<(), Violation> {
         let want = self.received.wrapping_add(1);
@@ -169,6 +185,9 @@ impl Credits {
         let raised = ahead(header.limit, self.limit);
         if raised > 0 && header.limit.wrapping_sub(self.spent) > WINDOW_MAX {
             return Err(Violation::Counters("it grants more than any receive queue holds"));
+        }
+        if ahead(header.received, self.accounted) > 0 {
+            self.accounted = header.received;
         }
         self.received = want;
         self.standing = self.standing.saturating_sub(1);

@@ -1,5 +1,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -77,6 +78,12 @@ pub enum Event {
     Lend {
         /// As many again as it may have outstanding now. A wish, to be clamped.
         wanted: u32,
+    },
+    /// The peer was asked for a sign of life and gave none in time: give the connection up, by
+    /// [`on_lost`](super::Connection::on_lost) with [`LossKind::Silence`]. Comes once.
+    Silent {
+        /// How long it has said nothing.
+        silence: Duration,
     },
     /// No call will begin or end on this connection any more: take the QP down, after an orderly close
     /// once the SENDs that were posted have completed. Only `Discard` events may follow, for transfers

@@ -33,6 +33,7 @@ mod deadlines;
 mod event;
 mod ids;
 mod leases;
+mod liveness;
 mod methods;
 mod outbox;
 mod table;

@@ -14,6 +14,8 @@ pub(crate) struct Outbox {
     /// The last words on a broken connection.
     pub error: Option<(u32, String)>,
     pub goaway: Option<Goaway>,
+    /// Whether the peer is to be asked for a sign of life.
+    pub ping: bool,
     /// The nonce of the last PING that has no PONG yet.
     pub pong: Option<u64>,
     /// Credits given back and not yet told; an answer to RECALL is due even if they are none.
@@ -49,6 +51,7 @@ impl Outbox {
         self.confirm
             || self.error.is_some()
             || self.goaway.is_some()
+            || self.ping
             || self.pong.is_some()
             || self.returned.is_some()
             || !self.releases.is_empty()

@@ -119,7 +119,8 @@ impl Pair {
         let until = self.now + span;
         loop {
             self.pump();
-            let timeouts = self.peers.iter().filter_map(|peer| peer.connection.poll_timeout());
+            let running = self.peers.iter().filter(|peer| !peer.stopped);
+            let timeouts = running.filter_map(|peer| peer.connection.poll_timeout());
             let next = timeouts.chain(self.next_arrival()).min();
             match next {
                 Some(next) if next <= until => self.advance_to(next.max(self.now)),
@@ -166,14 +167,20 @@ impl Pair {
     }
 
     fn next_arrival(&self) -> Option<Time> {
-        let arrivals = self.wires.iter().flat_map(|wire| {
-            wire.sends.front().map(|s| s.0).into_iter().chain(wire.reads.front().map(|r| r.0))
+        let arrivals = (0..2).flat_map(|side| {
+            let (own, other) = (&self.wires[side], &self.wires[1 - side]);
+            let running = !self.peers[side].stopped;
+            let arrivals = other.sends.front().map(|s| s.0).into_iter();
+            arrivals.chain(own.reads.front().map(|r| r.0)).filter(move |_| running)
         });
         arrivals.chain(self.dying.iter().map(|d| d.0)).min()
     }
 
     fn pump(&mut self) {
         for side in 0..2 {
+            if self.peers[side].stopped {
+                continue;
+            }
             let (sends, reads) = self.peers[side].pump(self.now);
             for send in sends {
                 self.wires[side].sends.push_back((self.now + self.latency, send));
@@ -188,6 +195,9 @@ impl Pair {
     fn advance_to(&mut self, to: Time) {
         self.now = to;
         for side in 0..2 {
+            if self.peers[side].stopped {
+                continue;
+            }
             while self.wires[side].reads.front().is_some_and(|read| read.0 <= to) {
                 let Some((_, read)) = self.wires[side].reads.pop_front() else { break };
                 let bytes = if self.dead { None } else { self.peers[1 - side].serve(&read) };
@@ -214,7 +224,7 @@ impl Pair {
             let reason = LossReason { kind: LossKind::QueuePair, message };
             self.peers[side].connection.on_lost(to, reason);
         }
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut().filter(|peer| !peer.stopped) {
             if peer.connection.poll_timeout().is_some_and(|timeout| timeout <= to) {
                 peer.connection.on_timer(to);
                 let next = peer.connection.poll_timeout();

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::{LocalRuntime, Runtime};
-use crate::{Execution, Status};
+use crate::{Execution, Pings, Status};
 
 /// Collects a runtime's settings.
 ///
@@ -16,6 +16,7 @@ pub struct RuntimeBuilder {
     pub(super) message_bytes_max: u64,
     pub(super) rnr_retry: u8,
     pub(super) receives_lent_max: u32,
+    pub(super) pings: Pings,
     pub(super) tcp_links: bool,
     pub(super) verbs_on_control: bool,
     pub(super) silence_max: Option<Duration>,
@@ -44,6 +45,7 @@ impl RuntimeBuilder {
             // Rides out a peer that overdraws its credits until its QP is in ERR.
             rnr_retry: 6,
             receives_lent_max: u32::MAX,
+            pings: Pings::new(),
             tcp_links: false,
             verbs_on_control: false,
             silence_max: None,
@@ -89,6 +91,13 @@ impl RuntimeBuilder {
     /// backed is an error.
     pub fn rnr_retry(mut self, retries: u8) -> Self {
         self.rnr_retry = retries.min(7);
+        self
+    }
+
+    /// When peers that say nothing are asked for a sign of life, and how long they may take before their
+    /// connections end. Default: [`Pings::new`]; [`Pings::off`] for a peer that stands in a debugger.
+    pub fn pings(mut self, pings: Pings) -> Self {
+        self.pings = pings;
         self
     }
 

@@ -216,7 +216,8 @@ impl Runtime {
              longest message taken: {message} B\n\
              connections per core: {connections}\n\
              send queue: {send} requests; shared receive queue: {srq}; completion queue: {cqe}\n\
-             RNR retries: {rnr}{rdma}",
+             RNR retries: {rnr}\n\
+             signs of life: {pings}{rdma}",
             cores = self.cores(),
             pinned = inner.settings.pin,
             spin = inner.settings.effective_spin(),
@@ -228,6 +229,7 @@ impl Runtime {
             srq = capacity.srq_wrs,
             cqe = capacity.cqe,
             rnr = inner.host.rnr_retry,
+            pings = inner.settings.pings.describe(),
         )
     }
 
@@ -360,6 +362,7 @@ fn soft_engine(
         pool: pool.clone(),
         waker: Waker::from(Arc::clone(core)),
         receives_lent_max: settings.receives_lent_max,
+        pings: settings.pings,
         offload: None,
     })
 }

@@ -10,6 +10,7 @@ use super::CoreHandle;
 use super::memlock;
 use super::pending::{Pending, Purpose};
 use super::stats::DeviceStats;
+use crate::Pings;
 use crate::cm::{ConnectError, Control, EventSource, OpenRequest, PendingQp, RdmaOptions};
 use crate::engine::{CoreShared, Engine, EngineControl, EngineError, EngineParts, Offload};
 use crate::mem::{Pool, Regions};
@@ -24,6 +25,7 @@ const DEVICES_MAX: usize = 16;
 pub(super) struct RdmaDevices {
     pool: Pool,
     receives_lent_max: u32,
+    pings: Pings,
     control: OnceLock<Control>,
     /// Locked by the control thread alone, also while it opens a device.
     state: Mutex<State>,
@@ -52,10 +54,11 @@ struct Opened {
 }
 
 impl RdmaDevices {
-    pub(super) fn new(pool: Pool, receives_lent_max: u32) -> Self {
+    pub(super) fn new(pool: Pool, receives_lent_max: u32, pings: Pings) -> Self {
         Self {
             pool,
             receives_lent_max,
+            pings,
             control: OnceLock::new(),
             state: Mutex::default(),
             shown: Mutex::default(),
@@ -173,6 +176,7 @@ impl RdmaDevices {
             pool: self.pool.clone(),
             waker: Waker::from(Arc::clone(&core.shared)),
             receives_lent_max: self.receives_lent_max,
+            pings: self.pings,
             offload: Some(Offload { control, core: Arc::clone(&core.shared) }),
         })
         .map_err(refused)?;

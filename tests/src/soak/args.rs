@@ -9,6 +9,7 @@ use: soak serve ADDRESS                a server; each line of its input is answe
      soak call ADDRESS [options]       calls that must all succeed
      soak ride ADDRESS [options]       calls for ever, through losses of the server
      soak kill ADDRESS [options]       a server and clients, killed in turn; port 0
+     soak stop ADDRESS [options]       a server and clients, stopped and resumed in turn; port 0
      soak outage ADDRESS --cut COMMAND --mend COMMAND [options]
                                        a server and a client; the network between them is cut; port 0
 serve and ride end when their standard input closes.
@@ -19,6 +20,7 @@ serve and ride end when their standard input closes.
   --timeout-ms N   deadline of each call [none]
   --rounds N       how often each side is killed, or the network cut [3]
   --client ADDRESS what clients connect to, with the server's port in place of port 0 [ADDRESS]
+  --found-ms N     a peer that stands still with calls is found about so late [7000]
   --down-ms N      how long the network stays cut after the calls have ended [1000]";
 
 /// What to do.
@@ -29,6 +31,7 @@ pub(super) enum Command {
     Ride,
     Kill,
     Outage,
+    Stop,
 }
 
 /// The command line.
@@ -46,6 +49,7 @@ pub(super) struct Args {
     pub(super) cut: String,
     pub(super) mend: String,
     pub(super) down: Duration,
+    pub(super) found: Option<Duration>,
 }
 
 /// Calls in flight at most: each has a thread.
@@ -63,6 +67,7 @@ impl Args {
             "ride" => Command::Ride,
             "kill" => Command::Kill,
             "outage" => Command::Outage,
+            "stop" => Command::Stop,
             _ => return Err(format!("there is no command {command:?}")),
         };
         let mut args = Self {
@@ -78,6 +83,7 @@ impl Args {
             cut: String::new(),
             mend: String::new(),
             down: Duration::from_secs(1),
+            found: None,
         };
         for pair in options.chunks(2) {
             let [option, value] = pair else {
@@ -102,6 +108,9 @@ impl Args {
             }
             "--rounds" => self.rounds = number(value, 1, u32::MAX)?,
             "--client" => self.client = Some(value.into()),
+            "--found-ms" => {
+                self.found = Some(Duration::from_millis(number(value, 400, 60_000)?));
+            }
             "--cut" => self.cut = value.into(),
             "--mend" => self.mend = value.into(),
             "--down-ms" => self.down = Duration::from_millis(number(value, 0, u64::MAX)?),

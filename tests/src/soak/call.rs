@@ -5,7 +5,7 @@ use super::{connect, load, runtime, say};
 
 /// `soak call`
 pub(super) fn run(args: &Args) -> Result<(), String> {
-    let runtime = runtime()?;
+    let runtime = runtime(args)?;
     let client = connect(&runtime, args)?;
     let began = Instant::now();
     let tally = load::run(&client, args, 0, args.calls);

@@ -4,8 +4,16 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::args::{Args, with_port};
 use super::{PATIENCE, server};
+
+/// The option that children share.
+fn found(args: &Args) -> Vec<String> {
+    let words = |found: Duration| vec!["--found-ms".to_owned(), found.as_millis().to_string()];
+    args.found.map(words).unwrap_or_default()
+}
 
 /// A process of this program that another one started.
 #[derive(Debug)]
@@ -34,8 +42,10 @@ impl Process {
     }
 
     /// A server at an address, and the port that it took.
-    pub(super) fn server(address: &str) -> Result<(Self, u16), String> {
-        let server = Self::start("server", &["serve".into(), address.into()])?;
+    pub(super) fn server(args: &Args, address: &str) -> Result<(Self, u16), String> {
+        let mut words = vec!["serve".to_owned(), address.to_owned()];
+        words.extend(found(args));
+        let server = Self::start("server", &words)?;
         let line = server.line(server::LISTENING, PATIENCE)?;
         let port = line.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let port = port.ok_or_else(|| format!("no port in {line:?}"))?;
@@ -49,7 +59,9 @@ impl Process {
         let (bytes_max, at_once) = (args.bytes_max.to_string(), args.at_once.to_string());
         let words =
             ["ride", &address, "--seed", &seed, "--bytes-max", &bytes_max, "--at-once", &at_once];
-        Self::start("client", &words.map(str::to_owned))
+        let mut words = words.map(str::to_owned).to_vec();
+        words.extend(found(args));
+        Self::start("client", &words)
     }
 
     /// Waits for a line that begins so; what follows. Lines before it that begin otherwise are
@@ -85,18 +97,30 @@ impl Process {
     pub(super) fn at_rest(&mut self) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let input = self.input.as_mut().ok_or("its input is closed")?;
-            let asked = writeln!(input).and_then(|()| input.flush());
-            asked.map_err(|error| format!("the {} cannot be asked: {error}", self.name))?;
-            let left = self.line("", PATIENCE)?;
+            let left = self.holds()?;
             if left == server::REST {
                 return Ok(());
             }
             if Instant::now() >= end {
-                return Err(format!("left of a client that was killed: {left}"));
+                return Err(format!("left of a client that is gone: {left}"));
             }
             thread::sleep(Duration::from_millis(20)); // Paces the questions.
         }
+    }
+
+    /// Has it stand still, or go on, as `kill -STOP` and `kill -CONT` do.
+    pub(super) fn signal(&self, signal: Signal) -> Result<(), String> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or("a process without a number")?;
+        kill_process(pid, signal).map_err(|error| format!("the {}: {error}", self.name))
+    }
+
+    /// What a server holds of its clients now, in words.
+    pub(super) fn holds(&mut self) -> Result<String, String> {
+        let input = self.input.as_mut().ok_or("its input is closed")?;
+        let asked = writeln!(input).and_then(|()| input.flush());
+        asked.map_err(|error| format!("the {} cannot be asked: {error}", self.name))?;
+        self.line("", PATIENCE)
     }
 
     /// Kills it as `kill -9` does. It must live until then.

@@ -19,12 +19,12 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
 }
 
 fn kill_servers(args: &Args) -> Result<(), String> {
-    let (mut server, port) = Process::server(&args.address)?;
+    let (mut server, port) = Process::server(args, &args.address)?;
     let address = with_port(&args.address, port);
     let client = Process::rider(args, port, args.seed)?;
     let mut first = None;
     for round in 1..=args.rounds {
-        server = kill_server(server, &address, &client, &mut first, round)
+        server = kill_server(args, server, &address, &client, &mut first, round)
             .map_err(|wrong| format!("server {round} killed: {wrong}"))?;
     }
     client.line(rider::ROUND, PATIENCE)?;
@@ -35,6 +35,7 @@ fn kill_servers(args: &Args) -> Result<(), String> {
 
 /// Kills a server under load; the one that takes its place.
 fn kill_server(
+    args: &Args,
     mut server: Process,
     address: &str,
     client: &Process,
@@ -50,14 +51,14 @@ fn kill_server(
     client.line(rider::CLEAR, PATIENCE)?;
     // Only the client is there, and it holds nothing: as after the first round.
     first.get_or_insert_with(Kernel::read).is_back()?;
-    let (server, _) = Process::server(address)?;
+    let (server, _) = Process::server(args, address)?;
     let back = client.line(rider::BACK, PATIENCE)?;
     say(&format!("server {round} is back: {back}"));
     Ok(server)
 }
 
 fn kill_clients(args: &Args) -> Result<(), String> {
-    let (mut server, port) = Process::server(&args.address)?;
+    let (mut server, port) = Process::server(args, &args.address)?;
     let mut first = None;
     for round in 1..=args.rounds {
         kill_client(args, &mut server, port, &mut first, round)

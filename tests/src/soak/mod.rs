@@ -16,12 +16,13 @@ mod pattern;
 mod rider;
 mod server;
 mod service;
+mod stop;
 mod tally;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use rpc_core::{Channel, Runtime, block_on};
+use rpc_core::{Channel, Pings, Runtime, block_on};
 
 use args::{Args, Command};
 use service::SoakClient;
@@ -52,6 +53,7 @@ pub fn main(args: Vec<String>) -> ExitCode {
         Command::Ride => rider::run(&args),
         Command::Kill => kill::run(&args),
         Command::Outage => outage::run(&args),
+        Command::Stop => stop::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -62,8 +64,12 @@ pub fn main(args: Vec<String>) -> ExitCode {
     }
 }
 
-fn runtime() -> Result<Runtime, String> {
-    let runtime = Runtime::builder().budget_bytes(BUDGET_BYTES).build();
+fn runtime(args: &Args) -> Result<Runtime, String> {
+    let pings = match args.found {
+        None => Pings::new(),
+        Some(found) => Pings::new().busy_after(found / 4).timeout(found - found / 4),
+    };
+    let runtime = Runtime::builder().budget_bytes(BUDGET_BYTES).pings(pings).build();
     runtime.map_err(|status| format!("no runtime: {status}"))
 }
 

@@ -12,7 +12,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(40);
 
 /// `soak outage`: the network between a server and a client goes away and comes back.
 pub(super) fn run(args: &Args) -> Result<(), String> {
-    let (mut server, port) = Process::server(&args.address)?;
+    let (mut server, port) = Process::server(args, &args.address)?;
     let client = Process::rider(args, port, args.seed)?;
     for round in 1..=args.rounds {
         let (took, ended, back) = cut_once(args, &client)

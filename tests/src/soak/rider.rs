@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         eprintln!("soak: calls hang; ending without them");
         std::process::exit(1);
     });
-    let runtime = runtime()?;
+    let runtime = runtime(args)?;
     let client = connect(&runtime, args)?;
     let mut first = 0;
     while !stop.load(Ordering::Relaxed) {

@@ -17,7 +17,7 @@ pub(super) const REST: &str = "rest";
 
 /// `soak serve`
 pub(super) fn run(args: &Args) -> Result<(), String> {
-    let runtime = runtime()?;
+    let runtime = runtime(args)?;
     let checking = Arc::new(Checking::default());
     let service = SoakServer::from_arc(Arc::clone(&checking));
     let server = Server::builder().runtime(&runtime).add_service(service);

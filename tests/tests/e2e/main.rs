@@ -13,6 +13,7 @@ mod executors;
 mod fixture;
 mod pieces;
 mod shutdown;
+mod silence;
 mod sizes;
 mod threads;
 mod transfers;

@@ -9,6 +9,7 @@ use super::deadlines::{Deadlines, Timer};
 use super::event::{CloseReason, Event, GoawayReason};
 use super::ids::{CallId, LeaseId, ReadId, TransferId};
 use super::leases::{LeaseState, Leases, Side};
+use super::liveness::Liveness;
 use super::methods::{MethodsIn, MethodsOut};
 use super::outbox::{Goaway, Outbox};
 use super::transfers::Transfers;
@@ -139,6 +140,7 @@ pub struct Connection {
     leases: Leases,
     transfers: Transfers,
     deadlines: Deadlines,
+    liveness: Liveness,
     outbox: Outbox,
     events: VecDeque<Event>,
     /// Whether `Lend` is among the events.
@@ -155,7 +157,7 @@ impl Connection {
     ///
     /// The two guaranteed receives must stand before the peer may send:
     /// [`on_receives_posted`](Self::on_receives_posted)`(2)` comes first.
-    pub fn new(_now: Time, config: ConnectionConfig, seed: u64) -> Self {
+    pub fn new(now: Time, config: ConnectionConfig, seed: u64) -> Self {
         // A transfer belongs to a call, or has been abandoned and waits for its READs.
         let transfers_max = config
             .calls_out_max
@@ -173,6 +175,7 @@ impl Connection {
             leases: Leases::new(config.leases_max, config.lease_bytes_max, seed),
             transfers: Transfers::new(transfers_max, config.reads_max, config.read_chunk_bytes),
             deadlines: Deadlines::new(),
+            liveness: Liveness::new(now, config.pings, config.role == Role::Accepting),
             outbox: Outbox::default(),
             events: VecDeque::new(),
             lend_pending: false,
@@ -195,13 +198,14 @@ impl Connection {
     #[expect(clippy::result_large_err, reason = "the call goes back where it came from, unboxed")]
     pub fn start_call(
         &mut self,
-        _now: Time,
+        now: Time,
         token: u64,
         call: OutCall,
     ) -> Result<CallId, (OutCall, CallRefused)> {
         if let Err(why) = self.check_call(&call) {
             return Err((call, why));
         }
+        self.begin_to_wait(now);
         let (deadline, lease) = (call.deadline, call.body.lease);
         let id = match self.outgoing.insert(token, call) {
             Ok(id) => id,
@@ -336,11 +340,12 @@ impl Connection {
     /// deadline of its call; `lease_grace` later it is revoked even if the peer is silent.
     pub fn reserve_lease(
         &mut self,
-        _now: Time,
+        now: Time,
         ranges: u8,
         bytes: u64,
         expires: Time,
     ) -> Result<LeaseId, LeaseFull> {
+        self.begin_to_wait(now);
         let full = LeaseFull { leases: self.leases.len(), bytes: self.leases.bytes() };
         if self.is_closed() {
             return Err(full);
@@ -400,7 +405,10 @@ impl Connection {
 
     /// When to call [`on_timer`](Self::on_timer).
     pub fn poll_timeout(&self) -> Option<Time> {
-        if self.is_closed() { None } else { self.deadlines.next() }
+        if self.is_closed() {
+            return None;
+        }
+        self.deadlines.next().into_iter().chain(self.next_look()).min()
     }
 
     /// Whether the peer's CONFIRM has come and the connection is not closed.

@@ -107,6 +107,7 @@ impl Connection {
         let credit_only = header.flags.has(SendFlags::CREDIT_ONLY);
         let SendHeader { sequence, limit, received, .. } = header;
         self.credits.receive(CreditHeader { sequence, limit, received, credit_only })?;
+        self.liveness.heard(now);
         self.counters.receives += 1;
         self.counters.frames_in += u64::from(frames.left());
         if self.state == State::Confirming {
@@ -165,6 +166,7 @@ impl Connection {
             FrameType::Cancel => self.on_cancel(frame),
             FrameType::Release => self.on_releases(frame.body),
             FrameType::Ping => self.on_ping(frame.body),
+            FrameType::Pong => self.on_pong(frame.body),
             FrameType::GoAway => self.on_goaway(frame.body),
             FrameType::Recall => self.on_recall(frame.body),
             FrameType::Credit => Ok(()),
@@ -176,7 +178,6 @@ impl Connection {
             FrameType::Item => Err(Violation::Unexpected("ITEM")),
             FrameType::StreamCredit => Err(Violation::Unexpected("STREAM_CREDIT")),
             FrameType::Return => Err(Violation::Unexpected("RETURN")),
-            FrameType::Pong => Err(Violation::Unexpected("PONG")),
             FrameType::Skippable(_) => {
                 self.counters.frames_skipped += 1;
                 self.stray.idle()
@@ -397,6 +398,11 @@ impl Connection {
                 self.stray.idle()
             }
         }
+    }
+
+    fn on_pong(&mut self, body: &[u8]) -> Result<(), Violation> {
+        let Nonce { nonce } = Nonce::decode("PONG", body)?;
+        if self.liveness.takes(nonce) { Ok(()) } else { Err(Violation::Unexpected("PONG")) }
     }
 
     fn on_recall(&mut self, body: &[u8]) -> Result<(), Violation> {

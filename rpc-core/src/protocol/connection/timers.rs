@@ -3,9 +3,10 @@
 use super::super::body::OutAnswer;
 use super::super::calls::{InState, Incoming, Outgoing};
 use super::super::deadlines::{Deadlines, Timer};
-use super::super::event::{CancelReason, CloseReason, FailureKind};
+use super::super::event::{CancelReason, CloseReason, Event, FailureKind};
 use super::super::ids::{CallId, LeaseId};
 use super::super::leases::{LeaseState, Leases, Side};
+use super::super::liveness::Due;
 use super::super::transfers::Transfers;
 use super::{Connection, State};
 use crate::wire::{CancelReason as WireCancel, WireStatus};
@@ -61,7 +62,41 @@ impl Connection {
                 Timer::Close => self.close_is_over(),
             }
         }
+        if self.is_confirmed() {
+            self.look_for_life(now);
+        }
         self.settle();
+    }
+
+    /// When the peer's silence is looked at next.
+    pub(super) fn next_look(&self) -> Option<Time> {
+        if self.is_confirmed() { self.liveness.next(self.is_waiting()) } else { None }
+    }
+
+    /// Something is about to be asked of the peer: its silence before that does not count.
+    pub(super) fn begin_to_wait(&mut self, now: Time) {
+        if self.liveness.is_even() && !self.is_waiting() {
+            self.liveness.waits(now);
+        }
+    }
+
+    /// Whether the peer has something to do for this side.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.outgoing.len() > 0
+            || self.leases.len() > 0
+            || self.transfers.len() > 0
+            || !self.outbox.is_empty()
+            || self.credits.expects_read()
+    }
+
+    fn look_for_life(&mut self, now: Time) {
+        match self.liveness.look(now, self.is_waiting()) {
+            Due::Nothing => {}
+            Due::Ask => self.outbox.ping = true,
+            Due::Dead { since } => {
+                self.events.push_back(Event::Silent { silence: now.since(since) });
+            }
+        }
     }
 
     pub(super) fn arm(&mut self, at: Time, timer: Timer) {

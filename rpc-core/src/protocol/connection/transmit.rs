@@ -39,6 +39,7 @@ impl Connection {
         let len = buf.len().min(self.config.eager_bytes as usize);
         let writer = SendWriter::new(buf.get_mut(..len)?).ok()?;
         let mut filling = Filling { writer, ranges: ranges_max, leases: Vec::new() };
+        let answers = !self.outbox.answers.is_empty();
         if self.credits.may_send() {
             self.fill(now, &mut filling);
         }
@@ -50,6 +51,12 @@ impl Connection {
             put(&mut filling.writer, FrameType::Credit, 0, |_| Ok(())).ok()?;
         }
         let sent = self.finish(filling, credit_only);
+        if answers {
+            self.credits.expect_read();
+        }
+        if self.liveness.is_even() && self.is_waiting() {
+            self.liveness.waits(now);
+        }
         self.settle();
         sent.ok()
     }
@@ -136,6 +143,13 @@ impl Connection {
 
     fn fill_control(&mut self, writer: &mut SendWriter<'_>) -> Result<(), Full> {
         let outbox = &mut self.outbox;
+        if outbox.ping {
+            let nonce = self.liveness.number();
+            put(writer, FrameType::Ping, 0, |w| Nonce { nonce }.encode(w))?;
+            self.liveness.sent();
+            self.counters.pings += 1;
+            outbox.ping = false;
+        }
         if let Some(nonce) = outbox.pong {
             put(writer, FrameType::Pong, 0, |w| Nonce { nonce }.encode(w))?;
             outbox.pong = None;

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -77,6 +78,10 @@ pub struct Peer {
     pub closed: Option<CloseReason>,
     /// What was wrong with the other side.
     pub violation: Option<Violation>,
+    /// How long the other side had said nothing when it was given up.
+    pub silence: Option<Duration>,
+    /// Whether this side's program stands still: nothing that arrives is looked at, nothing leaves.
+    pub stopped: bool,
     /// The wish of the last `Lend`.
     pub lend: Option<u32>,
     /// Handlers that ran, by token: never more than once each.
@@ -119,6 +124,8 @@ impl Peer {
             outstanding: Vec::new(),
             closed: None,
             violation: None,
+            silence: None,
+            stopped: false,
             lend: None,
             executed: HashMap::new(),
             receives: window + 1,
@@ -186,7 +193,7 @@ impl Peer {
         let tail = rest.slice(rest.len() - 7..);
         let pieces = rest.slice(..rest.len() - 7);
         let count = pieces.len().div_ceil(PIECE_MAX);
-        let expires = deadline.unwrap_or(now + std::time::Duration::from_secs(60));
+        let expires = deadline.unwrap_or(now + Duration::from_secs(60));
         let bytes = pieces.len() as u64;
         let lease = self.connection.reserve_lease(now, count as u8, bytes, expires).ok()?;
         let mut segments = vec![Segment::Inline(100)];
@@ -287,6 +294,12 @@ impl Peer {
                 assert!(fetched.is_some_and(|fetched| fetched.reads == 0), "READs go on");
             }
             Event::Lend { wanted } => self.lend = Some(wanted),
+            Event::Silent { silence } => {
+                assert!(self.silence.replace(silence).is_none(), "it is found silent twice");
+                let message = "the peer is silent".into();
+                let reason = LossReason { kind: LossKind::Silence, message };
+                self.connection.on_lost(now, reason);
+            }
             Event::Closed { reason } => {
                 assert!(self.closed.replace(reason).is_none(), "it closed twice");
                 // The QP's windows go with it.

@@ -3,6 +3,7 @@
 mod calls;
 mod garbage;
 mod hostile;
+mod liveness;
 mod random;
 mod raw;
 mod rendezvous;

@@ -90,6 +90,7 @@ impl Raw {
     /// Not confirmed yet.
     pub(super) fn new(role: Role) -> Self {
         let config = ConnectionConfig {
+            pings: crate::Pings::off(),
             role,
             epoch: 5,
             confirm_own: [1; 32],
