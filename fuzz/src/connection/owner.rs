@@ -134,7 +134,7 @@ impl Owner {
                 assert!(wanted > 0);
                 self.lend = wanted;
             }
-            Seen::Silent => {}
+            Seen::GoingAway | Seen::Silent => {}
             Seen::Closed => {
                 self.is_closed = true;
                 // They go with the queue pair.

@@ -16,6 +16,7 @@ pub(super) enum Seen {
     Revoke { lease: LeaseId },
     Discard { transfer: TransferId },
     Lend { wanted: u32 },
+    GoingAway,
     Silent,
     Closed,
 }
@@ -92,6 +93,7 @@ impl Seen {
             Event::Revoke { lease, .. } => Self::Revoke { lease: *lease },
             Event::Discard { transfer } => Self::Discard { transfer: *transfer },
             Event::Lend { wanted } => Self::Lend { wanted: *wanted },
+            Event::GoingAway => Self::GoingAway,
             Event::Silent { .. } => Self::Silent,
             Event::Closed { .. } => Self::Closed,
             other => panic!("an event that this does not know: {other:?}"),

@@ -16,7 +16,8 @@ use crate::{Runtime, Status};
 ///
 /// It keeps one connection for each core of its runtime and server. Calls made on a core use that
 /// core's connection without a hop; other threads spread over the cores. A connection that was lost
-/// is made again by the next call.
+/// is made again by the next call; one whose server goes away ends its calls in progress, and the next call
+/// makes another at once.
 #[derive(Clone)]
 pub struct Channel {
     pub(super) inner: Arc<Inner>,

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct State {
     connection: Option<Connection>,
+    /// Connections whose server goes away, oldest first: calls in progress end on them.
+    retired: VecDeque<ConnectionKey>,
     connecting: bool,
     /// Attempts begun; a failure belongs to the attempts up to its number.
     attempts: u64,
@@ -32,6 +35,10 @@ pub(super) struct Connection {
     pub(super) key: ConnectionKey,
     pub(super) negotiated: Negotiated,
 }
+
+/// Connections of one lane that only wait for their last calls. A server that goes away keeps none for
+/// long, so there are more only of one that breaks its word; the oldest is closed then.
+const RETIRED_MAX: usize = 4;
 
 /// What a lane is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,9 +170,12 @@ impl Lane {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        if let Some(connection) = state.connection.take() {
-            drop(state);
-            self.close_connection(connection.key);
+        let current = state.connection.take().map(|connection| connection.key);
+        let mut keys = std::mem::take(&mut state.retired);
+        drop(state);
+        keys.extend(current);
+        for key in keys {
+            self.close_connection(key);
         }
     }
 
@@ -192,8 +202,26 @@ impl Observer for Lane {
         wake_all(state);
     }
 
+    fn retiring(&self, key: ConnectionKey) {
+        let mut state = self.lock();
+        if state.connection.is_none_or(|connection| connection.key != key) {
+            return;
+        }
+        state.connection = None;
+        state.retired.push_back(key);
+        let over = (state.retired.len() > RETIRED_MAX).then(|| state.retired.pop_front()).flatten();
+        drop(state);
+        if let Some(over) = over {
+            self.close_connection(over);
+        }
+    }
+
     fn lost(&self, key: ConnectionKey, why: Status) {
         let mut state = self.lock();
+        if let Some(at) = state.retired.iter().position(|other| *other == key) {
+            state.retired.remove(at);
+            return;
+        }
         match state.connection {
             Some(connection) if connection.key == key => {
                 state.connection = None;

@@ -96,6 +96,11 @@ impl<D: Device> Engine<D> {
                 }
             }
             Event::Lend { wanted } => self.lend_receives(turn, slot, wanted),
+            Event::GoingAway => {
+                if let Some(observer) = &connection.observer {
+                    observer.retiring(connection.key);
+                }
+            }
             Event::Silent { silence } => self.lose(turn, slot, Loss::Mute(silence)),
             Event::Closed { reason: reason @ CloseReason::Local { .. } } => {
                 self.finish(turn, slot, close_text(reason));

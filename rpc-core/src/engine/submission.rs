@@ -137,6 +137,8 @@ pub(crate) struct Negotiated {
 pub(crate) trait Observer: Send + Sync {
     /// Both sides have confirmed it: calls can be made.
     fn ready(&self, connection: ConnectionKey, negotiated: Negotiated);
+    /// The peer goes away: calls in progress may end on it, new ones are refused.
+    fn retiring(&self, connection: ConnectionKey);
     /// It is gone, or never came to be.
     fn lost(&self, connection: ConnectionKey, why: Status);
 }

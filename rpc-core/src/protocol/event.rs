@@ -79,6 +79,8 @@ pub enum Event {
         /// As many again as it may have outstanding now. A wish, to be clamped.
         wanted: u32,
     },
+    /// The peer goes away: calls begun from now on are refused here, those it has may end. Comes once.
+    GoingAway,
     /// The peer was asked for a sign of life and gave none in time: give the connection up, by
     /// [`on_lost`](super::Connection::on_lost) with [`LossKind::Silence`]. Comes once.
     Silent {

@@ -1,14 +1,17 @@
 //! Servers and clients that go away, and come back.
 
 use std::future::Future;
+use std::net::TcpStream;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
 
 use rpc_core::{Channel, ChannelState, Code, Execution, Runtime, block_on};
-use rpc_tests::{Quiescence, eventually};
+use rpc_tests::{Place, Quiescence, eventually};
 
-use crate::fixture::{Event, PAYLOADS, ProbeClient, SETTLE, Served, begin, blob, links, together};
+use crate::fixture::{
+    Event, PAYLOADS, ProbeClient, SETTLE, Served, begin, blob, expect_served, links, together,
+};
 
 /// A future that is ready once something was sent.
 fn sent(receiver: mpsc::Receiver<()>) -> impl Future<Output = ()> {
@@ -78,6 +81,42 @@ fn a_graceful_shutdown_lets_calls_in_progress_end_and_takes_no_new_ones() {
         }
         serving.join().unwrap().unwrap();
         drop((probe, events, server, client));
+        quiescence.end();
+    }
+}
+
+#[test]
+fn new_calls_reach_the_next_server_while_the_last_one_ends_its_own() {
+    for &tcp in links() {
+        let mut quiescence = Quiescence::begin();
+        let first = quiescence.runtime(Runtime::builder().tcp_links(tcp));
+        let second = quiescence.runtime(Runtime::builder().tcp_links(tcp));
+        let client = quiescence.runtime(Runtime::builder().tcp_links(tcp));
+        let Served { bound, address, events, gate, .. } = Served::start(&first);
+        let port = bound.local_addr().port();
+        let channel = block_on(Channel::builder(&address).runtime(&client).connect()).unwrap();
+        let probe = ProbeClient::new(channel.clone());
+        let mut call = Box::pin(async { probe.gated(blob(3, 40_000)).await });
+        begin(call.as_mut());
+        assert_eq!(events.recv(), Ok(Event::Started));
+        let (shut_down, asked) = mpsc::channel();
+        let serving = thread::spawn(move || block_on(bound.serve_with_shutdown(sent(asked))));
+        shut_down.send(()).unwrap();
+        assert!(eventually(SETTLE, || channel.state() != ChannelState::Ready));
+        // The port is free, the first server's call still runs, and the channel goes on.
+        let refused = || TcpStream::connect((Place::here().host(), port)).is_err();
+        assert!(eventually(SETTLE, refused));
+        let next = Served::start_at(&second, port);
+        block_on(probe.echo(blob(0, 17))).unwrap();
+        expect_served(&second, 1);
+        assert!(eventually(SETTLE, || client.stats().cores[0].connections == 2), "tcp {tcp}");
+        gate.open();
+        let got = block_on(call).unwrap().into_inner().data;
+        assert_eq!(PAYLOADS.check(3, 40_000, &got), Ok(()), "tcp {tcp}");
+        serving.join().unwrap().unwrap();
+        assert!(eventually(SETTLE, || client.stats().cores[0].connections == 1));
+        block_on(probe.echo(blob(0, 17))).unwrap();
+        drop((got, probe, channel, events, next, first, second, client));
         quiescence.end();
     }
 }

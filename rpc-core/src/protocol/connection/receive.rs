@@ -418,6 +418,9 @@ impl Connection {
         if self.peer_last.is_some_and(|last| last_id >= last) {
             return self.stray.idle();
         }
+        if self.peer_last.is_none() {
+            self.events.push_back(Event::GoingAway);
+        }
         self.peer_last = Some(last_id);
         for call in self.outgoing.ids() {
             let queued = self.outgoing.is_queued(call);

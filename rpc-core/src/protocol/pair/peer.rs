@@ -78,6 +78,8 @@ pub struct Peer {
     pub closed: Option<CloseReason>,
     /// What was wrong with the other side.
     pub violation: Option<Violation>,
+    /// Whether the other side has said that it goes away.
+    pub goes_away: bool,
     /// How long the other side had said nothing when it was given up.
     pub silence: Option<Duration>,
     /// Whether this side's program stands still: nothing that arrives is looked at, nothing leaves.
@@ -124,6 +126,7 @@ impl Peer {
             outstanding: Vec::new(),
             closed: None,
             violation: None,
+            goes_away: false,
             silence: None,
             stopped: false,
             lend: None,
@@ -294,6 +297,9 @@ impl Peer {
                 assert!(fetched.is_some_and(|fetched| fetched.reads == 0), "READs go on");
             }
             Event::Lend { wanted } => self.lend = Some(wanted),
+            Event::GoingAway => {
+                assert!(!std::mem::replace(&mut self.goes_away, true), "it goes away twice");
+            }
             Event::Silent { silence } => {
                 assert!(self.silence.replace(silence).is_none(), "it is found silent twice");
                 let message = "the peer is silent".into();

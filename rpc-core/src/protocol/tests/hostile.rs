@@ -346,7 +346,9 @@ fn a_goaway_ends_what_it_does_not_cover_as_not_executed() {
     let goaway = GoAway { last_id: covered.0, notice };
     raw.send(&[out(FrameType::GoAway, 0, |w| goaway.encode(w))]).unwrap();
     let events = raw.events();
-    let [Event::Failed { failure, .. }] = &events[..] else { panic!("{events:?}") };
+    let [Event::GoingAway, Event::Failed { failure, .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
     assert_eq!(failure.execution, Execution::NotExecuted);
     assert_eq!(failure.kind.code(), Code::Unavailable);
     assert_eq!(raw.connection.calls_outstanding(), 1);
