@@ -9,6 +9,7 @@ mod raw;
 mod report;
 mod service;
 mod svg;
+#[cfg_attr(not(feature = "tonic"), path = "tonic_absent.rs")]
 mod tonic_peer;
 
 use std::io::{BufRead, BufReader};
@@ -54,7 +55,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (rounds, millis) =
         if options.quick { (1, 50) } else { (options.rounds.max(1), options.millis.max(1)) };
     let all = if options.quick { &QUICK } else { Peer::value_variants() };
-    let peers = if options.peers.is_empty() { all } else { &options.peers };
+    let chosen = if options.peers.is_empty() { all } else { &options.peers };
+    let peers: Vec<Peer> = chosen.iter().copied().filter(|peer| peer.is_built_in()).collect();
+    if peers.len() < chosen.len() {
+        eprintln!("built without the feature `tonic`: its rows are left out");
+    }
+    let peers = &peers;
     let cpus = machine::cpus()?;
     let load = machine::load();
     let mut report = Report::new(peers);

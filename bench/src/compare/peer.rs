@@ -47,6 +47,12 @@ impl Peer {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
+    /// Whether this program has it.
+    pub(super) fn is_built_in(self) -> bool {
+        let is_tonic = !self.is_ours() && !matches!(self, Self::RawSpin | Self::RawBlocking);
+        cfg!(feature = "tonic") || !is_tonic
+    }
+
     /// Whether it is this crate.
     pub(super) fn is_ours(self) -> bool {
         matches!(self, Self::OursSpin | Self::OursSleep | Self::OursTokio | Self::OursBlocking)

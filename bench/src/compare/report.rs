@@ -38,46 +38,116 @@ const BULK: [(&str, &str, usize); 8] = [
     ("16 MiB cached answers GB/s", "answers", 2),
 ];
 
-/// What is compared, and which is better: the greater value or the lesser.
-const RATIOS: [(&str, Peer, Peer, &str); 12] = [
-    ("64 B p50, spinning, of raw TCP spin", Peer::OursSpin, Peer::RawSpin, "1 outstanding p50 us"),
-    (
-        "64 B p50, sleeping, of raw TCP blocking",
-        Peer::OursSleep,
-        Peer::RawBlocking,
-        "1 outstanding p50 us",
-    ),
-    ("64 B p50, sleeping, of tonic TCP", Peer::OursSleep, Peer::TonicTcp, "1 outstanding p50 us"),
-    (
-        "64 B p50, sleeping, of tonic Unix socket",
-        Peer::OursSleep,
-        Peer::TonicUnix,
-        "1 outstanding p50 us",
-    ),
-    ("calls/s with 64, of tonic TCP", Peer::OursSpin, Peer::TonicTcp, "64 outstanding calls/s"),
-    (
-        "calls/s with 64, of tonic Unix socket",
-        Peer::OursSpin,
-        Peer::TonicUnix,
-        "64 outstanding calls/s",
-    ),
-    ("16 MiB requests, of raw TCP", Peer::OursSpin, Peer::RawBlocking, "16 MiB requests GB/s"),
-    ("16 MiB requests, of tonic TCP", Peer::OursSpin, Peer::TonicTcp, "16 MiB requests GB/s"),
-    (
-        "16 MiB requests, of tonic Unix socket",
-        Peer::OursSpin,
-        Peer::TonicUnix,
-        "16 MiB requests GB/s",
-    ),
-    ("16 MiB answers, of tonic TCP", Peer::OursSpin, Peer::TonicTcp, "16 MiB answers GB/s"),
-    (
-        "16 MiB answers, of tonic Unix socket",
-        Peer::OursSpin,
-        Peer::TonicUnix,
-        "16 MiB answers GB/s",
-    ),
-    ("1 MiB requests, of tonic TCP", Peer::OursSpin, Peer::TonicTcp, "1 MiB requests GB/s"),
-];
+/// One row of the ratios.
+struct Ratio {
+    what: &'static str,
+    cell: &'static str,
+    of: Peer,
+    /// Of several peers, the best one of each round counts.
+    to: &'static [Peer],
+    /// What the ratio should be: the project's own aim, if it has one for this row.
+    aim: Option<Aim>,
+}
+
+/// Bounds of a ratio.
+#[derive(Clone, Copy)]
+enum Aim {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Aim {
+    fn show(self) -> String {
+        match self {
+            Self::AtMost(bound) => format!("≤ {bound:.2}"),
+            Self::AtLeast(bound) => format!("≥ {bound:.2}"),
+        }
+    }
+}
+
+const RAW_SPIN: &[Peer] = &[Peer::RawSpin];
+const RAW_BLOCKING: &[Peer] = &[Peer::RawBlocking];
+const RAW: &[Peer] = &[Peer::RawSpin, Peer::RawBlocking];
+const TONIC_TCP: &[Peer] = &[Peer::TonicTcp, Peer::TonicTcpMulti];
+const TONIC_UNIX: &[Peer] = &[Peer::TonicUnix, Peer::TonicUnixMulti];
+
+const LATENCY: &str = "1 outstanding p50 us";
+const CALLS: &str = "64 outstanding calls/s";
+
+const RATIOS: [Ratio; 20] = {
+    use Aim::{AtLeast, AtMost};
+    use Peer::{OursSleep, OursSpin};
+    const fn row(
+        what: &'static str,
+        cell: &'static str,
+        of: Peer,
+        to: &'static [Peer],
+        aim: Option<Aim>,
+    ) -> Ratio {
+        Ratio { what, cell, of, to, aim }
+    }
+    [
+        row("64 B p50", LATENCY, OursSpin, RAW_SPIN, Some(AtMost(1.8))),
+        row("64 B p50", LATENCY, OursSleep, RAW_BLOCKING, None),
+        row("64 B p50", LATENCY, OursSleep, TONIC_TCP, Some(AtMost(1.0))),
+        row("64 B p50", LATENCY, OursSleep, TONIC_UNIX, Some(AtMost(1.0))),
+        row("64 B p50", LATENCY, Peer::OursTokio, TONIC_TCP, Some(AtMost(1.0))),
+        row("64 B p50", LATENCY, Peer::OursTokio, TONIC_UNIX, Some(AtMost(1.0))),
+        row("calls/s, 64 at once", CALLS, OursSpin, TONIC_TCP, Some(AtLeast(1.0))),
+        row("calls/s, 64 at once", CALLS, OursSleep, TONIC_TCP, Some(AtLeast(1.0))),
+        row("calls/s, 64 at once", CALLS, OursSleep, TONIC_UNIX, Some(AtLeast(1.0))),
+        row("calls/s, 64 at once", CALLS, Peer::OursTokio, TONIC_UNIX, Some(AtLeast(1.0))),
+        row("1 MiB requests", "1 MiB requests GB/s", OursSleep, TONIC_TCP, Some(AtLeast(1.0))),
+        row("1 MiB answers", "1 MiB answers GB/s", OursSleep, TONIC_TCP, Some(AtLeast(1.0))),
+        row("16 MiB requests", "16 MiB requests GB/s", OursSpin, RAW, None),
+        row("16 MiB requests", "16 MiB requests GB/s", OursSleep, RAW, None),
+        row("16 MiB requests", "16 MiB requests GB/s", OursSpin, TONIC_TCP, Some(AtLeast(2.0))),
+        row("16 MiB requests", "16 MiB requests GB/s", OursSleep, TONIC_TCP, Some(AtLeast(2.0))),
+        row("16 MiB requests", "16 MiB requests GB/s", OursSleep, TONIC_UNIX, Some(AtLeast(1.6))),
+        row("16 MiB answers", "16 MiB answers GB/s", OursSpin, TONIC_TCP, Some(AtLeast(2.0))),
+        row("16 MiB answers", "16 MiB answers GB/s", OursSleep, TONIC_TCP, Some(AtLeast(2.0))),
+        row("16 MiB answers", "16 MiB answers GB/s", OursSleep, TONIC_UNIX, Some(AtLeast(1.6))),
+    ]
+};
+
+/// With fewer rounds there is no range to speak of, so no ratio is shown.
+const ROUNDS_FOR_RATIOS: usize = 3;
+
+/// Whether less is better in a cell.
+fn less_is_better(cell: &str) -> bool {
+    cell.ends_with(" us")
+}
+
+impl Ratio {
+    /// Who is compared with whom; how each works is in its name.
+    fn name(&self, report: &Report) -> String {
+        let there: Vec<_> =
+            self.to.iter().filter(|peer| report.rounds(**peer, self.cell).is_some()).collect();
+        let to = match there[..] {
+            [only] => only.label().to_owned(),
+            _ => format!(
+                "the better of: {}",
+                there.iter().map(|peer| peer.label()).collect::<Vec<_>>().join(", ")
+            ),
+        };
+        format!("{}: {} ÷ {to}", self.what, self.of.label())
+    }
+
+    /// Whether the median keeps to the aim, and whether all rounds say the same.
+    fn verdict(&self, ratio: Spread) -> String {
+        let equal = if ratio.crosses_one() { "equal" } else { "" };
+        let Some(aim) = self.aim else { return equal.to_owned() };
+        let met = |value: f64| match aim {
+            Aim::AtMost(bound) => value <= bound,
+            Aim::AtLeast(bound) => value >= bound,
+        };
+        let said = if met(ratio.median) { "met" } else { "missed" };
+        let all = met(ratio.least) == met(ratio.median) && met(ratio.most) == met(ratio.median);
+        let how_sure = if all { "" } else { ", not in every round" };
+        let equal = if equal.is_empty() { String::new() } else { format!(", {equal}") };
+        format!("{} {said}{how_sure}{equal}", aim.show())
+    }
+}
 
 /// The median of some values, the least and the greatest.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,9 +173,9 @@ impl Spread {
         format!("{median:.digits$} [{least:.digits$} .. {most:.digits$}]")
     }
 
-    /// As a ratio: nothing is said of one whose range goes over 1.
-    fn verdict(self) -> &'static str {
-        if self.least <= 1.0 && self.most >= 1.0 { "equal" } else { "" }
+    /// As a ratio: one whose range goes over 1 says that both are equal.
+    fn crosses_one(self) -> bool {
+        self.least <= 1.0 && self.most >= 1.0
     }
 }
 
@@ -132,22 +202,45 @@ impl Report {
         Spread::of(self.rounds(peer, cell)?)
     }
 
-    /// Round by round, since both were measured shortly after one another.
-    fn ratio(&self, of: Peer, to: Peer, cell: &str) -> Option<Spread> {
-        let pairs = self.rounds(of, cell)?.iter().zip(self.rounds(to, cell)?);
-        Spread::of(&pairs.map(|(of, to)| of / to).collect::<Vec<_>>())
+    /// Round by round, since all were measured shortly after one another; of several peers the best.
+    fn ratio(&self, of: Peer, to: &[Peer], cell: &str) -> Option<Spread> {
+        let own = self.rounds(of, cell)?;
+        let others: Vec<&[f64]> = to.iter().filter_map(|peer| self.rounds(*peer, cell)).collect();
+        let best = |round: usize| {
+            let values = others.iter().filter_map(|rounds| rounds.get(round).copied());
+            if less_is_better(cell) { values.reduce(f64::min) } else { values.reduce(f64::max) }
+        };
+        let ratios: Vec<f64> = own
+            .iter()
+            .enumerate()
+            .filter_map(|(round, value)| Some(value / best(round)?))
+            .collect();
+        (ratios.len() >= ROUNDS_FOR_RATIOS).then(|| Spread::of(&ratios)).flatten()
     }
 
     pub(super) fn table(&self) -> String {
         let mut text = self.columns(&COLUMNS);
         text.push('\n');
         text.push_str(&self.columns(&BULK));
-        text.push_str("\n| ratio, round by round | median [least .. most] | |\n|---|---|---|\n");
-        for (name, of, to, cell) in RATIOS {
-            if let Some(ratio) = self.ratio(of, to, cell) {
-                // Writing to a string cannot fail.
-                let _ = writeln!(text, "| {name} | {} | {} |", ratio.show(2), ratio.verdict());
-            }
+        let rows: Vec<_> = RATIOS
+            .iter()
+            .filter_map(|row| Some((row, self.ratio(row.of, row.to, row.cell)?)))
+            .collect();
+        if rows.is_empty() {
+            return text;
+        }
+        text.push_str(
+            "\n| ratio, round by round | median [least .. most] | aim |\n|---|---|---|\n",
+        );
+        for (row, ratio) in rows {
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} |",
+                row.name(self),
+                ratio.show(2),
+                row.verdict(ratio)
+            );
         }
         text
     }
@@ -176,16 +269,53 @@ impl Report {
 mod tests {
     use super::*;
 
+    fn report(peers: &[(Peer, [f64; 3])]) -> Report {
+        let mut report = Report::new(&peers.iter().map(|(peer, _)| *peer).collect::<Vec<_>>());
+        for (peer, rounds) in peers {
+            for value in rounds {
+                report.add(
+                    *peer,
+                    vec![("calls/s".to_owned(), *value), ("p50 us".to_owned(), *value)],
+                );
+            }
+        }
+        report
+    }
+
     #[test]
     fn a_ratio_is_of_rounds_and_equal_when_its_range_goes_over_one() {
-        let mut report = Report::new(&[Peer::OursSpin, Peer::RawSpin]);
-        for (ours, raw) in [(3.0, 2.0), (8.0, 10.0), (5.0, 4.0)] {
-            report.add(Peer::OursSpin, vec![("cell".to_owned(), ours)]);
-            report.add(Peer::RawSpin, vec![("cell".to_owned(), raw)]);
-        }
-        let ratio = report.ratio(Peer::OursSpin, Peer::RawSpin, "cell");
+        let report =
+            report(&[(Peer::OursSpin, [3.0, 8.0, 5.0]), (Peer::RawSpin, [2.0, 10.0, 4.0])]);
+        let ratio = report.ratio(Peer::OursSpin, RAW_SPIN, "calls/s");
         assert_eq!(ratio, Some(Spread { median: 1.25, least: 0.8, most: 1.5 }));
-        assert_eq!(ratio.map(Spread::verdict), Some("equal"));
-        assert_eq!(report.ratio(Peer::OursSpin, Peer::TonicTcp, "cell"), None);
+        assert_eq!(ratio.map(Spread::crosses_one), Some(true));
+        assert_eq!(report.ratio(Peer::OursSpin, TONIC_TCP, "calls/s"), None);
+    }
+
+    #[test]
+    fn of_several_peers_the_better_of_each_round_counts() {
+        let report = report(&[
+            (Peer::OursSleep, [4.0, 4.0, 4.0]),
+            (Peer::TonicTcp, [1.0, 8.0, 2.0]),
+            (Peer::TonicTcpMulti, [2.0, 4.0, 4.0]),
+        ]);
+        let ratio = |cell| report.ratio(Peer::OursSleep, TONIC_TCP, cell);
+        assert_eq!(ratio("calls/s"), Some(Spread { median: 1.0, least: 0.5, most: 2.0 }));
+        assert_eq!(ratio("p50 us"), Some(Spread { median: 2.0, least: 1.0, most: 4.0 }));
+    }
+
+    #[test]
+    fn an_aim_is_met_by_the_median_and_the_range_is_told() {
+        let row = Ratio {
+            what: "",
+            cell: "",
+            of: Peer::OursSpin,
+            to: RAW_SPIN,
+            aim: Some(Aim::AtMost(1.8)),
+        };
+        let spread = |least, median, most| Spread { median, least, most };
+        assert_eq!(row.verdict(spread(1.2, 1.5, 1.7)), "≤ 1.80 met");
+        assert_eq!(row.verdict(spread(1.2, 1.5, 1.9)), "≤ 1.80 met, not in every round");
+        assert_eq!(row.verdict(spread(0.9, 1.9, 2.0)), "≤ 1.80 missed, not in every round, equal");
     }
 }
