@@ -80,6 +80,8 @@ pub struct RequestParts {
     pub deadline: Option<Instant>,
     /// Who sent it; `None` on the calling side.
     pub peer: Option<Arc<Peer>>,
+    /// Whether the call waits for a connection; `None`: as its channel says.
+    pub wait_for_ready: Option<bool>,
 }
 
 /// A message on its way to a handler.
@@ -159,6 +161,13 @@ impl<T> Request<T> {
     /// Ends the call at `deadline` at the latest, as when passing on a caller's deadline.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.parts.deadline = deadline;
+    }
+
+    /// Whether the call waits, until its deadline, while its server cannot be reached, instead of failing
+    /// at once. Default: as its channel says
+    /// ([`ChannelBuilder::wait_for_ready`](crate::ChannelBuilder::wait_for_ready)).
+    pub fn set_wait_for_ready(&mut self, wait: bool) {
+        self.parts.wait_for_ready = Some(wait);
     }
 
     /// The remote end of the control connection; `None` on the calling side and inside one process.

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::backoff::Backoff;
 use super::channel::Channel;
 use crate::cm::{Address, ConnectError, Target};
 use crate::{Runtime, Status};
@@ -19,6 +20,8 @@ pub(super) struct ChannelOptions {
     pub(super) timeout: Option<Duration>,
     pub(super) connections_per_core: usize,
     pub(super) message_bytes_max: u64,
+    pub(super) wait_for_ready: bool,
+    pub(super) backoff: Backoff,
 }
 
 impl Default for ChannelOptions {
@@ -28,6 +31,8 @@ impl Default for ChannelOptions {
             timeout: None,
             connections_per_core: 1,
             message_bytes_max: u64::MAX,
+            wait_for_ready: false,
+            backoff: Backoff::default(),
         }
     }
 }
@@ -70,6 +75,24 @@ impl ChannelBuilder {
     /// The longest request sent. Default: what the server and the runtime's memory allow.
     pub fn message_bytes_max(mut self, bytes: u64) -> Self {
         self.options.message_bytes_max = bytes;
+        self
+    }
+
+    /// Whether calls wait for a connection while the server cannot be reached, until their deadline; a call
+    /// may say otherwise ([`Request::set_wait_for_ready`](crate::Request::set_wait_for_ready)). Default: no;
+    /// a call waits for an attempt that is being made, and fails at once, UNAVAILABLE and not executed,
+    /// while the next attempt is not due yet.
+    pub fn wait_for_ready(mut self, wait: bool) -> Self {
+        self.options.wait_for_ready = wait;
+        self
+    }
+
+    /// How long the channel waits after an attempt to connect failed, before the next one: `first` after
+    /// the first failure, twice as long after each further one, `most` at most, and at random up to half
+    /// of it less. A connection ends the count. Attempts are made for calls only, one at a time on each
+    /// core. 1 ms to an hour; default: 50 ms and 3 s.
+    pub fn reconnect_backoff(mut self, first: Duration, most: Duration) -> Self {
+        self.options.backoff = Backoff::new(first, most);
         self
     }
 

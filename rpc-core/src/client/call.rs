@@ -38,7 +38,10 @@ impl Caller for Channel {
         let connection = match lane.ready_connection() {
             Some(connection) => connection,
             // In a box, as what a large message needs below: most calls need neither.
-            None => Box::pin(lane.connection(&self.inner.runtime, deadline)).await?,
+            None => {
+                let wait = parts.wait_for_ready.unwrap_or(self.inner.options.wait_for_ready);
+                Box::pin(lane.connection(&self.inner.runtime, deadline, wait)).await?
+            }
         };
         let limits = self.limits(&parts.metadata, connection);
         let encoded = Encoded::new(&message, &limits).map_err(not_sent)?;

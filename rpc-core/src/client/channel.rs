@@ -1,11 +1,13 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::builder::{ChannelBuilder, ChannelOptions};
 use super::lane::{Lane, LaneState};
+use super::watch::{StateChange, Watch};
 use crate::cm::Target;
 use crate::engine::local;
 use crate::mem::{PayloadMut, Share, Use};
@@ -27,6 +29,7 @@ pub(super) struct Inner {
     pub(super) runtime: Runtime,
     pub(super) lanes: Vec<Arc<Lane>>,
     pub(super) options: ChannelOptions,
+    pub(super) watch: Arc<Watch>,
     shown: String,
     path: (&'static str, &'static str),
     /// What ends with the channel: its server, if that is in this process.
@@ -43,7 +46,8 @@ pub enum ChannelState {
     Connecting,
     /// At least one connection can be used now.
     Ready,
-    /// The last attempt failed, or the connections were lost; the next call tries again.
+    /// The last attempt failed, or the connections were lost. The next call tries again, or one that
+    /// waits does, once the time between attempts has passed.
     Failed,
 }
 
@@ -70,11 +74,13 @@ impl Channel {
         options: ChannelOptions,
         keeps: Option<Box<dyn Any + Send + Sync>>,
     ) -> Self {
+        let watch = Arc::<Watch>::default();
         let lanes = (0..runtime.cores())
             .flat_map(|core| std::iter::repeat_n(core, options.connections_per_core))
-            .map(|core| Lane::new(&runtime, core, target.clone(), options.connect_timeout))
+            .map(|core| Lane::new(&runtime, core, target.clone(), &options, &watch))
             .collect();
-        Self { inner: Arc::new(Inner { runtime, lanes, options, shown, path, _keeps: keeps }) }
+        let inner = Inner { runtime, lanes, options, watch, shown, path, _keeps: keeps };
+        Self { inner: Arc::new(inner) }
     }
 
     /// A channel to a server of this process; `keeps` is dropped with it.
@@ -98,23 +104,23 @@ impl Channel {
     /// Waits for every core's connection.
     pub(super) async fn connect_all(&self) -> Result<(), Status> {
         for lane in &self.inner.lanes {
-            lane.connection(&self.inner.runtime, None).await?;
+            lane.connection(&self.inner.runtime, None, false).await?;
         }
         Ok(())
     }
 
     /// What the channel's connections are doing.
     pub fn state(&self) -> ChannelState {
-        let states: Vec<LaneState> = self.inner.lanes.iter().map(|lane| lane.state()).collect();
-        if states.contains(&LaneState::Ready) {
-            ChannelState::Ready
-        } else if states.contains(&LaneState::Connecting) {
-            ChannelState::Connecting
-        } else if states.contains(&LaneState::Failed) {
-            ChannelState::Failed
-        } else {
-            ChannelState::Idle
-        }
+        self.inner.state()
+    }
+
+    /// Waits until the state is not `from` any more; at once if it is not now. A state that lasts for a
+    /// moment only may be missed. The future keeps the channel.
+    pub fn state_change(
+        &self,
+        from: ChannelState,
+    ) -> impl Future<Output = ChannelState> + Send + use<> {
+        StateChange { inner: Arc::clone(&self.inner), from, place: None }
     }
 
     /// Which kind of device carries the calls, and why it was chosen.
@@ -145,6 +151,21 @@ impl Channel {
             return lane;
         }
         &lanes[thread_number() % lanes.len()]
+    }
+}
+
+impl Inner {
+    pub(super) fn state(&self) -> ChannelState {
+        let states: Vec<LaneState> = self.lanes.iter().map(|lane| lane.state()).collect();
+        if states.contains(&LaneState::Ready) {
+            ChannelState::Ready
+        } else if states.contains(&LaneState::Connecting) {
+            ChannelState::Connecting
+        } else if states.contains(&LaneState::Failed) {
+            ChannelState::Failed
+        } else {
+            ChannelState::Idle
+        }
     }
 }
 

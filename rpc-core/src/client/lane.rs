@@ -1,11 +1,15 @@
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use super::backoff::Backoff;
+use super::builder::ChannelOptions;
+use super::watch::Watch;
 use crate::cm::{ConnectFailure, ConnectRequest, Target};
-use crate::engine::{ConnectionKey, CoreShared, Negotiated, Observer};
-use crate::{Execution, Runtime, Status};
+use crate::engine::{AlarmId, ConnectionKey, CoreShared, Negotiated, Observer};
+use crate::{Code, Execution, Runtime, Status, Time};
 
 /// A channel's connection on one core: made when it is first needed, and again after it was lost.
 pub(super) struct Lane {
@@ -13,6 +17,8 @@ pub(super) struct Lane {
     pub(super) shared: Arc<CoreShared>,
     target: Target,
     connect_timeout: Duration,
+    backoff: Backoff,
+    watch: Arc<Watch>,
     state: Mutex<State>,
 }
 
@@ -25,6 +31,14 @@ struct State {
     /// Attempts begun; a failure belongs to the attempts up to its number.
     attempts: u64,
     failure: Option<(u64, Status)>,
+    /// Attempts that failed since the last connection.
+    failures: u32,
+    /// When the next may be made.
+    next_attempt: Option<Instant>,
+    /// Wakes those who wait then.
+    alarm: Option<Alarm>,
+    /// Whether there was a connection that is gone.
+    lost: bool,
     waiting: Vec<Waker>,
     closed: bool,
 }
@@ -54,37 +68,44 @@ impl Lane {
         runtime: &Runtime,
         core: usize,
         target: Target,
-        connect_timeout: Duration,
+        options: &ChannelOptions,
+        watch: &Arc<Watch>,
     ) -> Arc<Self> {
         Arc::new(Self {
             core,
             shared: Arc::clone(&runtime.core_handles()[core].shared),
             target,
-            connect_timeout,
+            connect_timeout: options.connect_timeout,
+            backoff: options.backoff,
+            watch: Arc::clone(watch),
             state: Mutex::default(),
         })
     }
 
-    /// The connection, once there is one. Begins connecting if nobody has; a caller that finds an
-    /// earlier failure makes a new attempt, and fails only with an attempt of its own time.
-    /// The wait ends at `deadline`, whoever made the attempt.
+    /// The connection, once there is one. Begins connecting if nobody has. A caller that does not `wait`
+    /// fails with the attempt that it waits for, and at once while the next one is not due; one that does
+    /// goes on waiting unless another attempt would fail as well. Either ends at `deadline`, whoever made
+    /// the attempt.
     pub(super) async fn connection(
         self: &Arc<Self>,
         runtime: &Runtime,
         deadline: Option<Instant>,
+        wait: bool,
     ) -> Result<Connection, Status> {
         let mut attempt = None;
-        let mut alarm = deadline;
+        let mut alarm = None;
         std::future::poll_fn(|context| {
-            let polled = self.poll_connection(runtime, &mut attempt, context);
-            if polled.is_pending() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Poll::Ready(Err(too_late()));
-            }
+            let polled = self.poll_connection(runtime, &mut attempt, wait, context);
             if polled.is_pending()
-                && let Some(deadline) = alarm.take()
+                && let Some(deadline) = deadline
             {
-                let (at, waker) = (runtime.clock().at(deadline), context.waker().clone());
-                self.shared.run_on_core(Box::new(move |core| core.add_alarm(at, waker)));
+                if deadline <= Instant::now() {
+                    return Poll::Ready(Err(too_late()));
+                }
+                alarm.get_or_insert_with(|| {
+                    let at = runtime.clock().at(deadline);
+                    Alarm::set(&self.shared, at, context.waker().clone())
+                });
             }
             polled
         })
@@ -100,18 +121,22 @@ impl Lane {
         self: &Arc<Self>,
         runtime: &Runtime,
         attempt: &mut Option<u64>,
+        wait: bool,
         context: &Context<'_>,
     ) -> Poll<Result<Connection, Status>> {
         let mut state = self.lock();
         if let Some(connection) = state.connection {
             return Poll::Ready(Ok(connection));
         }
-        if let (Some(mine), Some((failed, status))) = (*attempt, &state.failure)
-            && *failed >= mine
-        {
-            return Poll::Ready(Err(status.clone()));
+        let due = state.next_attempt.is_none_or(|at| at <= Instant::now());
+        if let Some((failed, status)) = &state.failure {
+            let mine = attempt.is_some_and(|mine| *failed >= mine);
+            let early = !state.connecting && !due;
+            if (mine || early) && !(wait && may_pass(status)) {
+                return Poll::Ready(Err(status.clone()));
+            }
         }
-        let begin = !state.connecting;
+        let begin = !state.connecting && due;
         if begin {
             state.connecting = true;
             state.attempts += 1;
@@ -122,8 +147,16 @@ impl Lane {
         if !state.waiting.iter().any(|waker| waker.will_wake(context.waker())) {
             state.waiting.push(context.waker().clone());
         }
+        let pause = if state.connecting { None } else { state.next_attempt };
+        if let Some(at) = pause
+            && state.alarm.is_none()
+        {
+            let waker = Waker::from(Arc::clone(self));
+            state.alarm = Some(Alarm::set(&self.shared, runtime.clock().at(at), waker));
+        }
         drop(state);
         if begin {
+            self.watch.changed();
             self.begin(runtime);
         }
         Poll::Pending
@@ -150,7 +183,20 @@ impl Lane {
         let mut state = self.lock();
         state.connecting = false;
         state.failure = Some((state.attempts, status));
-        wake_all(state);
+        state.failures = state.failures.saturating_add(1);
+        let pause = self.backoff.after(state.failures, random());
+        state.next_attempt = Instant::now().checked_add(pause);
+        self.tell(state);
+    }
+
+    /// Something has changed: whoever waits for the connection, or for the channel's state, looks again.
+    fn tell(&self, mut state: MutexGuard<'_, State>) {
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        for waker in waiting {
+            waker.wake();
+        }
+        self.watch.changed();
     }
 
     pub(super) fn state(&self) -> LaneState {
@@ -159,7 +205,7 @@ impl Lane {
             LaneState::Ready
         } else if state.connecting {
             LaneState::Connecting
-        } else if state.failure.is_some() {
+        } else if state.failure.is_some() || state.lost {
             LaneState::Failed
         } else {
             LaneState::Idle
@@ -170,6 +216,7 @@ impl Lane {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
+        state.alarm = None;
         let current = state.connection.take().map(|connection| connection.key);
         let mut keys = std::mem::take(&mut state.retired);
         drop(state);
@@ -197,9 +244,9 @@ impl Observer for Lane {
             self.close_connection(key);
             return;
         }
-        state.failure = None;
+        (state.failure, state.failures, state.next_attempt) = (None, 0, None);
         state.connection = Some(Connection { key, negotiated });
-        wake_all(state);
+        self.tell(state);
     }
 
     fn retiring(&self, key: ConnectionKey) {
@@ -210,7 +257,8 @@ impl Observer for Lane {
         state.connection = None;
         state.retired.push_back(key);
         let over = (state.retired.len() > RETIRED_MAX).then(|| state.retired.pop_front()).flatten();
-        drop(state);
+        state.lost = true;
+        self.tell(state);
         if let Some(over) = over {
             self.close_connection(over);
         }
@@ -225,7 +273,8 @@ impl Observer for Lane {
         match state.connection {
             Some(connection) if connection.key == key => {
                 state.connection = None;
-                wake_all(state);
+                state.lost = true;
+                self.tell(state);
             }
             Some(_) => {}
             None => {
@@ -242,10 +291,48 @@ fn too_late() -> Status {
         .with_execution(Execution::NotExecuted)
 }
 
-fn wake_all(mut state: MutexGuard<'_, State>) {
-    let waiting = std::mem::take(&mut state.waiting);
-    drop(state);
-    for waker in waiting {
-        waker.wake();
+/// Whether another attempt may succeed where this one failed.
+fn may_pass(failure: &Status) -> bool {
+    let code = failure.code();
+    matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted)
+}
+
+/// Any number: clients that were lost together come back apart.
+fn random() -> u32 {
+    let mut bytes = [0; 4];
+    // Without random numbers the waits are only less apart.
+    let _ = getrandom::fill(&mut bytes);
+    u32::from_ne_bytes(bytes)
+}
+
+impl Wake for Lane {
+    /// The time between two attempts has passed.
+    fn wake(self: Arc<Self>) {
+        let mut state = self.lock();
+        state.alarm = None;
+        self.tell(state);
+    }
+}
+
+/// An alarm on a lane's core, taken back when whoever set it needs it no longer.
+struct Alarm {
+    shared: Arc<CoreShared>,
+    id: AlarmId,
+}
+
+impl Alarm {
+    fn set(shared: &Arc<CoreShared>, at: Time, waker: Waker) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = AlarmId { at, number: NEXT.fetch_add(1, Ordering::Relaxed) };
+        shared.run_on_core(Box::new(move |core| core.add_alarm(id, waker)));
+        Self { shared: Arc::clone(shared), id }
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        let id = self.id;
+        // After the one that set it: jobs keep their order.
+        self.shared.run_on_core(Box::new(move |core| core.remove_alarm(id)));
     }
 }

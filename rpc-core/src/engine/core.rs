@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::alarms::Alarms;
+use super::alarms::{AlarmId, Alarms};
 use async_task::Runnable;
 
 use super::capacity::{CALLS_PER_FLUSH, SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
@@ -400,9 +400,14 @@ impl Core {
         self.engines.push(engine);
     }
 
-    /// Wakes `waker` at `at`.
-    pub(crate) fn add_alarm(&mut self, at: Time, waker: Waker) {
-        self.alarms.add(at, waker);
+    /// Wakes `waker` at the alarm's time.
+    pub(crate) fn add_alarm(&mut self, alarm: AlarmId, waker: Waker) {
+        self.alarms.add(alarm, waker);
+    }
+
+    /// Forgets an alarm.
+    pub(crate) fn remove_alarm(&mut self, alarm: AlarmId) {
+        self.alarms.remove(alarm);
     }
 
     /// Closes a connection in order: calls in progress may end first.

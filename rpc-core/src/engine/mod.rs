@@ -49,6 +49,7 @@ pub use self::core::Progress;
 pub use executor::{JoinError, JoinHandle};
 
 pub(crate) use self::core::Core;
+pub(crate) use alarms::AlarmId;
 pub(crate) use allowance::{Allowance, Allowed};
 pub(crate) use cell::{CallCell, Reply};
 pub(crate) use clock::Clock;

@@ -12,6 +12,7 @@ mod errors;
 mod executors;
 mod fixture;
 mod pieces;
+mod reconnect;
 mod shutdown;
 mod silence;
 mod sizes;

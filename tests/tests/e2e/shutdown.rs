@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
 
-use rpc_core::{Channel, ChannelState, Code, Execution, Runtime, block_on};
+use rpc_core::{Channel, ChannelState, Code, Execution, Request, Runtime, block_on};
 use rpc_tests::{Place, Quiescence, eventually};
 
 use crate::fixture::{
@@ -154,7 +154,9 @@ fn a_channel_connects_again_by_itself_after_its_server_was_restarted() {
         assert_eq!(nobody.execution(), Execution::NotExecuted, "{nobody}");
         assert_eq!(channel.state(), ChannelState::Failed);
         let served = Served::start_at(&server, port);
-        let got = block_on(probe.echo(blob(1, 40_000))).unwrap().into_inner().data;
+        let mut request = Request::new(blob(1, 40_000));
+        request.set_wait_for_ready(true);
+        let got = block_on(probe.echo(request)).unwrap().into_inner().data;
         assert_eq!(PAYLOADS.check(1, 40_000, &got), Ok(()));
         assert_eq!(channel.state(), ChannelState::Ready);
         drop((got, probe, channel, served, server, client));
