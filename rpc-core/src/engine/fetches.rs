@@ -96,6 +96,12 @@ impl<D: Device> Engine<D> {
             Err(MemError::Full(_) | MemError::RangeFull { .. }) if turn.now < fetch.until => {
                 return Some(fetch);
             }
+            Err(error @ (MemError::LargerThanShare { .. } | MemError::TooLong { .. })) => {
+                self.counters.errors += 1;
+                let why = format!("the receiver can never take the message: {error}");
+                tracing::warn!("{why}");
+                connection.protocol.on_fetch_impossible(turn.now, fetch.transfer, why);
+            }
             Err(error) => {
                 self.counters.errors += 1;
                 tracing::warn!(%error, "no memory for a payload that a peer advertised");

@@ -192,6 +192,21 @@ fn a_message_larger_than_its_share_of_memory_says_how_much_memory_it_needs() {
 }
 
 #[test]
+fn a_request_that_the_server_can_never_take_says_what_it_would_need() {
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder().budget_bytes(4 << 20));
+    let client = quiescence.runtime(Runtime::builder());
+    let served = Served::start(&server);
+    let probe = served.client(&client);
+    let failed = block_on(probe.sink(blob(0, 4 << 20))).unwrap_err();
+    let words = ["can never take", "4194304 bytes", "set the runtime's budget_bytes to"];
+    assert_says(&failed, Code::ResourceExhausted, Execution::NotExecuted, &words);
+    block_on(probe.sink(blob(0, 1 << 20))).unwrap();
+    drop((probe, served, server, client));
+    quiescence.end();
+}
+
+#[test]
 fn an_answer_that_the_caller_has_no_memory_for_ends_the_call() {
     let mut quiescence = Quiescence::begin();
     let server = quiescence.runtime(Runtime::builder());
@@ -199,8 +214,8 @@ fn an_answer_that_the_caller_has_no_memory_for_ends_the_call() {
     let served = Served::start(&server);
     let probe = served.client(&client);
     let failed = block_on(probe.source(Number { value: 4 << 20 })).unwrap_err();
-    assert_eq!(failed.code(), Code::ResourceExhausted, "{failed}");
-    assert_eq!(failed.execution(), Execution::Executed, "{failed}");
+    let words = ["can never take", "inbound memory", "set the runtime's budget_bytes to"];
+    assert_says(&failed, Code::ResourceExhausted, Execution::Executed, &words);
     let got = block_on(probe.source(Number { value: 1 << 20 })).unwrap();
     assert_eq!(got.get_ref().data.len(), 1 << 20);
     drop((got, probe, served, server, client));

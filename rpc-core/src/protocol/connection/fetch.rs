@@ -1,5 +1,7 @@
 //! Messages with pieces: from the frame that describes them to the RELEASE.
 
+use std::borrow::Cow;
+
 use super::super::calls::InState;
 use super::super::deadlines::Timer;
 use super::super::event::{Event, FailureKind};
@@ -8,6 +10,9 @@ use super::super::transfers::{Held, Progress};
 use super::Connection;
 use crate::wire::{ReleaseOutcome, Segments};
 use crate::{Execution, Time};
+
+/// What a call is told that waited for memory in vain.
+pub(super) const NO_MEMORY: &str = "there was no memory for the message in time";
 
 impl Connection {
     /// The destination buffers of a `Fetch` exist. Ignored if the transfer has ended meanwhile: then
@@ -20,7 +25,14 @@ impl Connection {
     /// There is no memory for a `Fetch`: the peer is told, the call ends RESOURCE_EXHAUSTED, and the
     /// transfer ends in `Discard`. Ignored if the transfer has ended meanwhile.
     pub fn on_fetch_refused(&mut self, _now: Time, transfer: TransferId) {
-        self.refuse_fetch(transfer);
+        self.refuse_fetch(transfer, NO_MEMORY);
+        self.settle();
+    }
+
+    /// There can never be memory for a `Fetch`, as `why` says to whoever reads the call's status. Otherwise
+    /// as [`on_fetch_refused`](Self::on_fetch_refused).
+    pub fn on_fetch_impossible(&mut self, _now: Time, transfer: TransferId, why: String) {
+        self.refuse_fetch(transfer, why);
         self.settle();
     }
 
@@ -42,7 +54,7 @@ impl Connection {
             Progress::Failed => {
                 let message = "a READ of the message failed; the connection is about to end";
                 let kind = FailureKind::Read;
-                self.fail_fetch(read.transfer, ReleaseOutcome::Failed, kind, message);
+                self.fail_fetch(read.transfer, ReleaseOutcome::Failed, kind, message.into());
             }
             Progress::Ended { lease, outcome } => self.discard(read.transfer, lease, outcome),
         }
@@ -98,12 +110,15 @@ impl Connection {
         }
     }
 
-    pub(super) fn refuse_fetch(&mut self, transfer: TransferId) {
+    pub(super) fn refuse_fetch(
+        &mut self,
+        transfer: TransferId,
+        message: impl Into<Cow<'static, str>>,
+    ) {
         if self.transfers.is_waiting(transfer) {
             self.counters.fetches_refused += 1;
-            let message = "there was no memory for the message in time";
             let kind = FailureKind::Exhausted;
-            self.fail_fetch(transfer, ReleaseOutcome::Skipped, kind, message);
+            self.fail_fetch(transfer, ReleaseOutcome::Skipped, kind, message.into());
         }
     }
 
@@ -113,12 +128,12 @@ impl Connection {
         transfer: TransferId,
         outcome: ReleaseOutcome,
         kind: FailureKind,
-        message: &'static str,
+        message: Cow<'static, str>,
     ) {
         let held = self.transfers.get_mut(transfer).and_then(|transfer| transfer.held.take());
         match held {
             Some(Held::Call(call)) => {
-                self.refuse_incoming(call.call, kind.code() as u32, message.into());
+                self.refuse_incoming(call.call, kind.code() as u32, message);
             }
             Some(Held::Answer { call, .. }) => self.fail_answered(call, kind, message),
             None => {}
@@ -131,7 +146,7 @@ impl Connection {
         &mut self,
         call: CallId,
         kind: FailureKind,
-        message: impl Into<std::borrow::Cow<'static, str>>,
+        message: impl Into<Cow<'static, str>>,
     ) {
         if let Some(slot) = self.outgoing.remove(call) {
             self.failed(slot.token, kind, message, Execution::Executed);

@@ -8,6 +8,7 @@ use super::super::ids::{CallId, LeaseId};
 use super::super::leases::{LeaseState, Leases, Side};
 use super::super::liveness::Due;
 use super::super::transfers::Transfers;
+use super::fetch::NO_MEMORY;
 use super::{Connection, State};
 use crate::wire::{CancelReason as WireCancel, WireStatus};
 use crate::{Code, Time};
@@ -53,7 +54,7 @@ impl Connection {
                 Timer::Outgoing(call) => self.outgoing_is_over(call),
                 Timer::Incoming(call) => self.incoming_is_over(call),
                 Timer::Lease(lease) => self.lease_is_over(lease),
-                Timer::Memory(transfer) => self.refuse_fetch(transfer),
+                Timer::Memory(transfer) => self.refuse_fetch(transfer, NO_MEMORY),
                 Timer::Confirm => self.end_everything(
                     "the peer did not confirm the queue pair in time: packets longer than some \
                      length may be lost on the path (check the MTU), or the peer stands still",
