@@ -15,6 +15,7 @@ use super::drive::Turn;
 use super::engine::Engine;
 use super::executor;
 use super::leases::NotNow;
+use super::load::{Place, ServerLoad};
 use super::local;
 use super::outbound::{encode_metadata, has_pieces};
 use super::status;
@@ -34,6 +35,13 @@ pub(super) struct Arrived {
     pub(super) deadline: Option<Time>,
     pub(super) metadata: Bytes,
     pub(super) body: ReceivedBody,
+}
+
+/// A call that waits for a handler of its server to end.
+pub(super) struct Queued {
+    arrived: Arrived,
+    method: Method,
+    load: std::sync::Arc<ServerLoad>,
 }
 
 /// An answer's lease outlives the call that it answers: the peer needs time to READ it. It has until
@@ -63,8 +71,9 @@ impl<D: Device> Engine<D> {
 
     /// Begins the calls that arrived in this turn.
     pub(super) fn begin_arrived(&mut self, turn: &Turn<'_>) -> usize {
+        let begun = self.begin_queued(turn);
         if self.arrived.is_empty() {
-            return 0;
+            return begun;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
         let count = arrived.len();
@@ -81,7 +90,54 @@ impl<D: Device> Engine<D> {
         if self.arrived.is_empty() {
             self.arrived = arrived; // for its memory
         }
-        count
+        count + begun
+    }
+
+    /// Begins calls that waited and whose server has a place now, in their order.
+    fn begin_queued(&mut self, turn: &Turn<'_>) -> usize {
+        let mut begun = 0;
+        for _ in 0..self.queued.len() {
+            let Some(queued) = self.queued.pop_front() else { break };
+            match queued.load.try_take() {
+                Some(place) => {
+                    self.run(turn, queued.arrived, queued.method, Some(place));
+                    begun += 1;
+                }
+                None => self.queued.push_back(queued),
+            }
+        }
+        begun
+    }
+
+    /// A handler's place for a call of a server that limits them. If there is none, the call waits, or is
+    /// refused if too many do.
+    fn place(
+        &mut self,
+        turn: &Turn<'_>,
+        load: &std::sync::Arc<ServerLoad>,
+        arrived: Arrived,
+        method: Method,
+    ) -> Option<(Arrived, Place)> {
+        // Those that wait come first.
+        let waiting = self.queued.iter().filter(|other| std::sync::Arc::ptr_eq(&other.load, load));
+        let waiting = waiting.count();
+        if waiting == 0
+            && let Some(place) = load.try_take()
+        {
+            return Some((arrived, place));
+        }
+        if waiting < load.queued_max as usize {
+            let load = std::sync::Arc::clone(load);
+            self.queued.push_back(Queued { arrived, method, load });
+            return None;
+        }
+        self.counters.errors += 1;
+        if let Some(connection) = self.connections.get(arrived.connection) {
+            let code = Code::ResourceExhausted as u32;
+            connection.protocol.refuse(turn.now, arrived.call, code, &load.full());
+            self.mark_dirty(arrived.connection.slot);
+        }
+        None
     }
 
     /// A call was cancelled before its handler began, or after it ended.
@@ -93,6 +149,8 @@ impl<D: Device> Engine<D> {
             |waiting| !matches!(waiting, Waiting::Answer { call: other, .. } if *other == call),
         );
         self.arrived.retain(|arrived| arrived.connection != key || arrived.call != call);
+        self.queued
+            .retain(|queued| queued.arrived.connection != key || queued.arrived.call != call);
     }
 
     /// Polls the handler once in place. Returns the method's name.
@@ -113,7 +171,23 @@ impl<D: Device> Engine<D> {
                 return "";
             }
         };
-        let Some(server) = connection.server.clone() else { return "" };
+        match &connection.load {
+            None => self.run(turn, arrived, method, None),
+            Some(load) => {
+                let load = std::sync::Arc::clone(load);
+                if let Some((arrived, place)) = self.place(turn, &load, arrived, method) {
+                    self.run(turn, arrived, method, Some(place));
+                }
+            }
+        }
+        method.path
+    }
+
+    /// Calls a handler.
+    fn run(&mut self, turn: &Turn<'_>, arrived: Arrived, method: Method, place: Option<Place>) {
+        let Some(connection) = self.connections.get(arrived.connection) else { return };
+        let Some(server) = &connection.server else { return };
+        let dispatch = std::sync::Arc::clone(&server.dispatch);
         let incoming = IncomingCall {
             deadline: arrived.deadline,
             metadata: arrived.metadata,
@@ -125,7 +199,7 @@ impl<D: Device> Engine<D> {
         };
         self.counters.calls_served += 1;
         turn.local.running.set(Some(method.path));
-        let mut handler = Guarded { future: server.dispatch.call(method, incoming) };
+        let mut handler = Guarded { future: dispatch.call(method, incoming), _place: place };
         // A waker that does nothing is enough: a handler that is not ready becomes a task, and a
         // task is polled again at once.
         let first = Pin::new(&mut handler).poll(&mut Context::from_waker(Waker::noop()));
@@ -136,7 +210,6 @@ impl<D: Device> Engine<D> {
                 self.go_on_as_task(turn, arrived.connection, arrived.call, method, handler);
             }
         }
-        method.path
     }
 
     fn go_on_as_task(
@@ -282,6 +355,8 @@ fn resolve<D: Device>(
 /// A handler whose panic is an answer: one bad request must not take the core down.
 struct Guarded {
     future: HandlerFuture,
+    /// Free when the handler's own state has gone.
+    _place: Option<Place>,
 }
 
 impl Future for Guarded {

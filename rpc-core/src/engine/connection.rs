@@ -11,6 +11,7 @@ use super::cell::CallCell;
 use super::engine::Reservation;
 use super::executor::Joining;
 use super::fetches::WaitingFetch;
+use super::load::{ServerLimits, ServerLoad};
 use super::send_queue::SendQueue;
 use super::silence::Moved;
 use super::submission::{
@@ -37,6 +38,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) eager_bytes: u32,
     /// Who serves the peer's calls; nobody on a connection that this side asked for.
     pub(super) server: Option<ServerSide>,
+    /// What that server's handlers take up on this core, if it is limited.
+    pub(super) load: Option<Arc<ServerLoad>>,
     /// What answers to the peer may keep of payload memory.
     pub(super) allowance: Arc<Allowance>,
     pub(super) observer: Option<Arc<dyn Observer>>,
@@ -85,6 +88,9 @@ pub(super) struct Connection<D: Device> {
 pub(crate) struct ServerSide {
     pub(crate) server: u64,
     pub(crate) dispatch: Arc<dyn Dispatch>,
+    pub(crate) limits: ServerLimits,
+    /// One for each core, if its handlers are limited.
+    pub(crate) loads: Option<Arc<[Arc<ServerLoad>]>>,
 }
 
 /// How far its end has come.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::arrivals::Arrived;
+use super::arrivals::{Arrived, Queued};
 use super::capacity::{
     COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS, SEND_WRS_CONTROL,
 };
@@ -66,6 +66,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) receives_lent: u32,
     /// Calls that arrived in this turn.
     pub(super) arrived: Vec<Arrived>,
+    /// Calls that wait for a handler of their server to end.
+    pub(super) queued: VecDeque<Queued>,
     /// Connections whose messages wait for memory, in turn.
     pub(super) fetches: VecDeque<ConnectionKey>,
     /// How long a connection's READs may bring nothing while others wait for its memory.
@@ -187,10 +189,9 @@ impl<D: Device> Engine<D> {
     /// An engine, its queues made and nothing posted. With an offload this may block, so it is called
     /// on the control thread.
     pub(crate) fn new(parts: EngineParts<D>) -> Result<Self, EngineError> {
-        let EngineParts { index, device, pd, regions, pool, waker, .. } = parts;
-        let EngineParts { receives_lent_max, pings, offload, .. } = parts;
+        let EngineParts { index, device, pd, regions, pool, waker, offload, .. } = parts;
         let limits = device.limits();
-        let capacity = Capacity::for_limits(&limits)?.lending_at_most(receives_lent_max);
+        let capacity = Capacity::for_limits(&limits)?.lending_at_most(parts.receives_lent_max);
         let cq = device.create_cq(capacity.cqe)?;
         let srq = device.create_srq(&pd, SrqInit { wr_max: capacity.srq_wrs, sge_max: 1 })?;
         let slab = EagerSlab::new(EagerConfig {
@@ -241,11 +242,12 @@ impl<D: Device> Engine<D> {
             receives_posted: 0,
             receives_lent: 0,
             arrived: Vec::new(),
+            queued: VecDeque::new(),
             fetches: VecDeque::new(),
             read_stall: read_stall(&limits),
             silence_max: limits.silence_max,
             local_ops_alone: limits.local_ops_alone,
-            pings,
+            pings: parts.pings,
             silence_seen: Time::ZERO,
             async_seen: Time::ZERO,
             failed: false,

@@ -13,6 +13,7 @@ use super::capacity::{
 use super::connection::{Connection, ServerSide, Stage};
 use super::drive::Turn;
 use super::engine::{Engine, Reservation};
+use super::load::ServerLoad;
 use super::send_queue::SendQueue;
 use super::silence::Moved;
 use super::submission::Observer;
@@ -57,6 +58,11 @@ fn random_seed() -> u64 {
     u64::from_ne_bytes(seed)
 }
 
+/// What a server's handlers take up on this core, if they are limited.
+fn load_of(turn: &Turn<'_>, server: Option<&ServerSide>) -> Option<Arc<ServerLoad>> {
+    server?.loads.as_ref()?.get(turn.shared.index).map(Arc::clone)
+}
+
 impl<D: Device> Engine<D> {
     /// Takes a connection over. Its guaranteed receives are posted when `done` is told so; the place
     /// for it was reserved when its QP was made. It waits for eager buffers that are on their way.
@@ -86,6 +92,7 @@ impl<D: Device> Engine<D> {
             peer: Arc::new(established.peer),
             message_bytes_max: established.message_bytes_max.min(message_bytes_max),
             eager_bytes: established.eager_bytes,
+            load: load_of(turn, server.as_ref()),
             server,
             allowance,
             observer,
@@ -158,7 +165,10 @@ impl<D: Device> Engine<D> {
             confirm_bytes: (install.mtu + CONFIRM_BEYOND_MTU).min(established.eager_bytes),
             confirm_deadline: turn.now + CONFIRM_WAIT,
             calls_out_max: CALLS_MAX,
-            calls_in_max: CALLS_MAX,
+            calls_in_max: install
+                .server
+                .as_ref()
+                .map_or(CALLS_MAX, |server| server.limits.calls_per_connection_max.min(CALLS_MAX)),
             message_bytes_max: install.message_bytes_max,
             leases_max: LEASES_MAX,
             // The budget bounds what can be advertised; one message of the greatest length must fit.

@@ -28,6 +28,7 @@ mod fetches;
 mod flush;
 mod install;
 mod leases;
+mod load;
 pub(crate) mod local;
 #[cfg(all(loom, test))]
 mod models;
@@ -56,6 +57,7 @@ pub(crate) use clock::Clock;
 pub(crate) use connection::ServerSide;
 pub(crate) use engine::{Engine, EngineControl, EngineError, EngineParts, Reservation};
 pub(crate) use install::Install;
+pub(crate) use load::{ServerLimits, ServerLoad};
 pub(crate) use offload::Offload;
 pub(crate) use shared::CoreShared;
 pub(crate) use submission::{

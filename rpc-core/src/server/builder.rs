@@ -4,15 +4,38 @@ use super::bound::Bound;
 use super::router::Router;
 use super::service::{CallContext, Service};
 use crate::cm::{Address, ConnectError, ListenRequest};
-use crate::engine::{JoinHandle, ServerSide};
+use crate::engine::{JoinHandle, ServerLimits, ServerLoad, ServerSide};
 use crate::{Runtime, Status};
 
 /// Collects services, then binds them to an address.
-#[derive(Default)]
 #[must_use = "a server does nothing until it is bound and served"]
 pub struct ServerBuilder {
     runtime: Option<Runtime>,
     services: Vec<Arc<dyn Service>>,
+    limits: ServerLimits,
+}
+
+/// Calls of one connection, running or queued, that a server takes at most: as many as a client begins.
+const CALLS_PER_CONNECTION_MAX: u32 = 4096;
+
+/// Handlers of one server that any setting allows: each is a task with its request in memory.
+const CALLS_MAX: u32 = 1 << 20;
+
+/// Calls of one server that any setting lets wait.
+const CALLS_QUEUED_MAX: u32 = 1 << 16;
+
+/// Default of [`ServerBuilder::calls_queued_max`]: a burst of some dozen clients.
+const CALLS_QUEUED: u32 = 1024;
+
+impl Default for ServerBuilder {
+    fn default() -> Self {
+        let limits = ServerLimits {
+            calls_per_connection_max: CALLS_PER_CONNECTION_MAX,
+            calls_max: None,
+            calls_queued_max: CALLS_QUEUED,
+        };
+        Self { runtime: None, services: Vec::new(), limits }
+    }
 }
 
 impl ServerBuilder {
@@ -29,6 +52,29 @@ impl ServerBuilder {
     /// Offers a service. Its methods run on the core that the caller's connection belongs to.
     pub fn add_service(mut self, service: impl Service) -> Self {
         self.services.push(Arc::new(service));
+        self
+    }
+
+    /// Calls of one connection that may be in progress, those whose cancelled handlers still run included;
+    /// more are refused, RESOURCE_EXHAUSTED and not executed. 1 to 4096, which is the default.
+    pub fn calls_max_per_connection(mut self, calls: u32) -> Self {
+        self.limits.calls_per_connection_max = calls.clamp(1, CALLS_PER_CONNECTION_MAX);
+        self
+    }
+
+    /// Handlers of this server that may be at work, all connections together; further calls wait in the
+    /// order in which they came, or are refused: see [`calls_queued_max`](Self::calls_queued_max). Each core
+    /// has an equal part of both, rounded up. 1 to 2²⁰. Default: only connections have a limit.
+    pub fn calls_max(mut self, calls: u32) -> Self {
+        self.limits.calls_max = Some(calls.clamp(1, CALLS_MAX));
+        self
+    }
+
+    /// Calls that may wait for a handler of this server to end; more are refused, RESOURCE_EXHAUSTED and not
+    /// executed. A call that waits ends with its deadline. 0 to 65,536; default: 1024. Of no meaning
+    /// without [`calls_max`](Self::calls_max).
+    pub fn calls_queued_max(mut self, calls: u32) -> Self {
+        self.limits.calls_queued_max = calls.min(CALLS_QUEUED_MAX);
         self
     }
 
@@ -66,7 +112,10 @@ impl ServerBuilder {
         let router = Router::new(self.services, Arc::new(context)).map_err(|name| {
             Status::invalid_argument(format!("the service '{name}' was added to the server twice"))
         })?;
-        let server = runtime.add_server(|server| ServerSide { server, dispatch: Arc::new(router) });
+        let limits = self.limits;
+        let loads = ServerLoad::for_cores(&limits, runtime.cores() as u32);
+        let dispatch = Arc::new(router);
+        let server = runtime.add_server(|server| ServerSide { server, dispatch, limits, loads });
         Ok((runtime, server))
     }
 }

@@ -8,7 +8,9 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use rpc_core::bytes::Bytes;
-use rpc_core::{Bound, Channel, Metadata, Request, Response, Runtime, Server, Status, block_on};
+use rpc_core::{
+    Bound, Channel, Metadata, Request, Response, Runtime, Server, ServerBuilder, Status, block_on,
+};
 use rpc_tests::{Payloads, Place, eventually};
 
 /// A message with one `bytes` field.
@@ -211,11 +213,20 @@ impl Served {
 
     /// Serves on this port.
     pub(crate) fn start_at(runtime: &Runtime, port: u16) -> Self {
+        Self::start_with(runtime, port, |server| server)
+    }
+
+    /// The same, with settings of the server.
+    pub(crate) fn start_with(
+        runtime: &Runtime,
+        port: u16,
+        set: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Self {
         let (probing, events) = probing();
         let server = Server::builder()
             .runtime(runtime)
             .add_service(ProbeServer::from_arc(Arc::clone(&probing)));
-        let bound = block_on(server.bind(&Place::here().address(port))).unwrap();
+        let bound = block_on(set(server).bind(&Place::here().address(port))).unwrap();
         let address = Place::here().address(bound.local_addr().port());
         Self { bound, address, events, gate: Arc::clone(&probing.gate), probing }
     }

@@ -11,6 +11,7 @@ mod endings;
 mod errors;
 mod executors;
 mod fixture;
+mod limits;
 mod pieces;
 mod reconnect;
 mod shutdown;
