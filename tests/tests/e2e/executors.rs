@@ -15,7 +15,7 @@ use rpc_tests::{Place, Quiescence};
 use rustix::event::epoll;
 
 use crate::fixture::{Number, PAYLOADS, ProbeClient, ProbeServer, Served, blob, idle_probing};
-use rpc_tests::devices::usage;
+use rpc_tests::devices::{counters, usage};
 
 /// Small and large calls, one after the other; each answer is checked.
 async fn calls(probe: ProbeClient, count: u64) {
@@ -178,6 +178,50 @@ fn a_thread_can_be_the_core_itself() {
     // Another thread may use it while this one drives it.
     let elsewhere = local.spawn_local(calls(probe.clone(), 8));
     local.block_on(elsewhere).unwrap();
+    drop((probe, runtime));
+    let_connections_end(&mut local);
+    drop((local, served, server));
+    quiescence.end();
+}
+
+#[test]
+fn a_burst_of_calls_leaves_in_parts_so_that_the_peer_begins_before_it_is_all_there() {
+    const BURST: u64 = 64;
+    /// What a core sends at once, at most.
+    const CALLS_PER_SEND: u64 = 16;
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder());
+    let served = Served::start(&server);
+    let mut local = Runtime::builder().rnr_retry(0).on_this_thread().unwrap();
+    quiescence.watch(local.runtime());
+    let runtime = local.runtime().clone();
+    let channel = rpc_core::Channel::builder(&served.address).runtime(&runtime);
+    let probe = ProbeClient::new(local.block_on(channel.connect()).unwrap());
+    let mut sends = 0;
+    // The first bursts have few credits; they ask for more.
+    for _ in 0..8 {
+        let probe = probe.clone();
+        let burst = local.spawn_local(async move {
+            let mut calls: Vec<_> =
+                (0..BURST).map(|index| Box::pin(probe.echo(blob(index, 17)))).collect();
+            let mut done = vec![false; calls.len()];
+            std::future::poll_fn(|context| {
+                for (call, done) in calls.iter_mut().zip(&mut done) {
+                    if !*done && let Poll::Ready(answer) = call.as_mut().poll(context) {
+                        answer.unwrap();
+                        *done = true;
+                    }
+                }
+                if done.iter().all(|done| *done) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        });
+        let before = counters(&runtime).sends;
+        let _ = local.turn();
+        sends = counters(&runtime).sends - before;
+        local.block_on(burst).unwrap();
+    }
+    assert!(sends >= BURST / CALLS_PER_SEND, "{BURST} calls left in {sends} SENDs");
     drop((probe, runtime));
     let_connections_end(&mut local);
     drop((local, served, server));

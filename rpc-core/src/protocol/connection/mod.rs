@@ -145,6 +145,8 @@ pub struct Connection {
     events: VecDeque<Event>,
     /// Whether `Lend` is among the events.
     lend_pending: bool,
+    /// Whether a message had to wait for a credit since the last SEND.
+    starved: bool,
     stray: receive::Stray,
     /// Leases that expired since the last RELEASE.
     expired_in_a_row: u32,
@@ -179,6 +181,7 @@ impl Connection {
             outbox: Outbox::default(),
             events: VecDeque::new(),
             lend_pending: false,
+            starved: false,
             stray: receive::Stray::default(),
             expired_in_a_row: 0,
             counters: Counters::default(),
@@ -219,6 +222,7 @@ impl Connection {
         }
         let outgoing = &self.outgoing;
         self.outbox.requests.push(id, |id| outgoing.is_queued(id));
+        self.starved |= self.credits.available() == 0;
         Ok(id)
     }
 
@@ -296,6 +300,7 @@ impl Connection {
         }
         let incoming = &self.incoming;
         self.outbox.answers.push(call, |id| incoming.is_answered(id));
+        self.starved |= self.credits.available() == 0;
     }
 
     fn check_answer(&self, answer: &OutAnswer) -> Result<(), String> {

@@ -86,7 +86,10 @@ impl Connection {
             flags = flags.and(SendFlags::CREDIT_ONLY);
             self.counters.sends_credit_only += 1;
         }
-        if self.credits.available() == 0 && !self.outbox.is_empty() {
+        // What waits now, or waited until now though it fitted in: with one more credit it would have left
+        // while the peer was at work on what left before.
+        let starved = std::mem::take(&mut self.starved);
+        if self.credits.available() == 0 && (starved || !self.outbox.is_empty()) {
             flags = flags.and(SendFlags::WANTS_CREDIT);
             self.counters.credit_stalls += 1;
         }
