@@ -77,7 +77,6 @@ impl<D: Device> Engine<D> {
             }
         }
         self.mark_dirty(key.slot);
-        self.schedule_timer(key.slot);
     }
 
     fn wait(&mut self, turn: &Turn<'_>, submission: CallSubmission) {

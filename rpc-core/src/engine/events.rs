@@ -30,14 +30,15 @@ fn close_text(reason: CloseReason) -> String {
 }
 
 impl<D: Device> Engine<D> {
-    /// Takes every event that a connection has, and its next timer.
+    /// Takes every event that a connection has. What it then has to say, and its next timer, come with
+    /// the flush.
     pub(super) fn pump(&mut self, turn: &Turn<'_>, slot: u32) {
         while let Some(event) =
             self.connections.at(slot).and_then(|connection| connection.protocol.poll_event())
         {
             self.on_event(turn, slot, event);
         }
-        self.schedule_timer(slot);
+        self.mark_dirty(slot);
     }
 
     fn on_event(&mut self, turn: &Turn<'_>, slot: u32, event: Event) {

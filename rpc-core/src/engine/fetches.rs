@@ -109,7 +109,6 @@ impl<D: Device> Engine<D> {
             }
         }
         self.mark_dirty(key.slot);
-        self.schedule_timer(key.slot);
         None
     }
 

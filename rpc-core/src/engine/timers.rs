@@ -14,6 +14,7 @@ const WAITING_CHECK: Duration = Duration::from_millis(5);
 
 impl<D: Device> Engine<D> {
     /// Queues the connection's next timer, if it is earlier than the one that is queued.
+    /// Once for each flush, which follows whatever may have changed it.
     pub(super) fn schedule_timer(&mut self, slot: u32) {
         let next = self.connections.at(slot).and_then(|c| c.protocol.poll_timeout());
         if let Some(at) = next {

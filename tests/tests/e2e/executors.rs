@@ -198,8 +198,11 @@ fn a_burst_of_calls_leaves_in_parts_so_that_the_peer_begins_before_it_is_all_the
     let channel = rpc_core::Channel::builder(&served.address).runtime(&runtime);
     let probe = ProbeClient::new(local.block_on(channel.connect()).unwrap());
     let mut sends = 0;
-    // The first bursts have few credits; they ask for more.
-    for _ in 0..8 {
+    // The first bursts have few credits and ask for more; of a later one's, some may not be back yet.
+    for _ in 0..100 {
+        if sends >= BURST / CALLS_PER_SEND {
+            break;
+        }
         let probe = probe.clone();
         let burst = local.spawn_local(async move {
             let mut calls: Vec<_> =
