@@ -67,7 +67,11 @@ pub fn main(args: Vec<String>) -> ExitCode {
 fn runtime(args: &Args) -> Result<Runtime, String> {
     let pings = match args.found {
         None => Pings::new(),
-        Some(found) => Pings::new().busy_after(found / 4).timeout(found - found / 4),
+        Some(found) => {
+            let pings = Pings::new().busy_after(found / 4).timeout(found - found / 4);
+            // A client may just then have nothing in flight.
+            pings.idle_after(found)
+        }
     };
     let runtime = Runtime::builder().budget_bytes(BUDGET_BYTES).pings(pings).build();
     runtime.map_err(|status| format!("no runtime: {status}"))
