@@ -150,10 +150,27 @@ fn repeating_helps(status: &Status) -> bool {
     }
 }
 
+/// What the framework says of a message that no time helps: it is longer than some bound. Across the network
+/// such a status has the code of one that waiting mends, and no reason of its own.
+const NEVER: [&str; 6] = [
+    "can never",
+    "are allowed",
+    "are accepted",
+    "or more, or send less",
+    "the longest is",
+    "fit into one SEND",
+];
+
+/// Whether the same call cannot succeed at any time, because its message is too long for one of both sides.
+pub(crate) fn is_too_long(status: &Status) -> bool {
+    let says = |words: &&str| status.message().contains(*words);
+    status.code() == Code::ResourceExhausted && NEVER.iter().any(says)
+}
+
 /// Whether there was no memory for a request on its way, or too much waits for the server's disk. A full
-/// store is an answer, and no refusal.
+/// store is an answer, and no refusal; nor is one what can never pass.
 pub(crate) fn is_refusal(status: &Status) -> bool {
-    let on_its_way = status.execution() == Execution::NotExecuted;
+    let on_its_way = status.execution() == Execution::NotExecuted && !is_too_long(status);
     let waits = matches!(reason(status), Some(Reason::QueueFull(_) | Reason::ReadQueueFull(_)));
     status.code() == Code::ResourceExhausted && (on_its_way || waits)
 }
@@ -225,6 +242,30 @@ mod tests {
         )));
         assert!(!helps(Status::unimplemented("no such method")));
         assert!(!helps(Status::invalid_argument("no address")));
+    }
+
+    #[test]
+    fn what_can_never_pass_is_told_from_what_waiting_mends() {
+        let too_long = |message: &str| is_too_long(&Status::resource_exhausted(message));
+        for passes in [
+            "there was no memory for the message in time",
+            "9 calls of this connection are in work, as many as may be",
+            "as many messages as possible are being fetched on this connection",
+            "9 bytes of inbound memory are not free now (1 of 8 are in use): retry when calls in progress have ended",
+        ] {
+            assert!(!too_long(passes), "{passes}");
+        }
+        let share = "a message of 9 bytes needs 9 bytes of inbound memory, but that share of the budget is \
+                     8 bytes: set the runtime's budget_bytes to 99 or more, or send less";
+        for never in [
+            share,
+            &format!("the receiver can never take the message: {share}"),
+            &format!("the request cannot be sent: {share}"),
+            "the request has 9 bytes, and at most 8 are accepted",
+            "the message is 9 bytes long and 8 are allowed: send it in parts",
+        ] {
+            assert!(too_long(never), "{never}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::fs;
 use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -40,6 +41,24 @@ fn a_write_with_another_version_than_expected_ends_with_4() {
     let text = version.to_string();
     assert!(put(&server, &[b"k", b"two", b"--expect", text.as_bytes()]) > version);
     assert_eq!(server.run("get", &[b"k"]).stdout, b"two");
+}
+
+#[test]
+fn a_value_that_the_server_can_never_take_is_refused_at_once() {
+    let server = Server::start(&["--memory", "32MiB"]);
+    let folder = tempfile::tempdir().unwrap();
+    let value = folder.path().join("value");
+    fs::write(&value, vec![7; 64 << 20]).unwrap();
+    let began = Instant::now();
+    let put = kv(&["put", &server.addr, "k", "--file"]).arg(&value).output();
+    let put = put.unwrap();
+    assert_ended(&put, 1);
+    assert!(began.elapsed() < Duration::from_secs(30)); // the default of --timeout is 60
+    let told = stderr(&put);
+    assert!(told.contains("can never take") && !told.contains("safe to repeat"), "{told}");
+    let load = kv(&["load", &server.addr]).arg(folder.path()).arg("--json").output().unwrap();
+    assert_ended(&load, 1);
+    assert_eq!(lines(&load)[0]["repeats"], 0);
 }
 
 #[test]
@@ -190,7 +209,7 @@ fn a_bench_ends_by_itself_and_draws_what_it_measured() {
         assert!(row["p99_us"].as_f64().unwrap() >= row["p50_us"].as_f64().unwrap(), "{row}");
     }
     assert!(json["measured_on"].as_str().unwrap().contains("in memory"), "{json}");
-    let svg = std::fs::read_to_string(&chart).unwrap();
+    let svg = fs::read_to_string(&chart).unwrap();
     assert_eq!(svg.matches("<circle").count(), 4 * 7, "{svg}");
     let table = kv(&["bench", &server.addr, "--records", "10", "--seconds", "0.1", "--mix", "C"]);
     let table = { table }.output().unwrap();
@@ -234,7 +253,7 @@ fn a_server_whose_folder_is_removed_acknowledges_nothing_more_and_ends() {
     let args = ["--data", folder.to_str().unwrap()];
     let mut server = Server::start_logged(&args);
     put(&server, &[b"k", b"one"]);
-    std::fs::remove_dir_all(&folder).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
     assert_eq!(server.run("get", &[b"k"]).stdout, b"one");
     let refused = server.run("put", &[b"k", b"two"]);
     assert_ended(&refused, 1);
@@ -263,7 +282,7 @@ fn a_command_line_without_an_equals_sign_is_not_understood_and_json_is() {
 fn a_file_that_tells_no_length_or_a_wrong_one_is_stored_whole() {
     let server = Server::start(&[]);
     for file in ["/proc/version", "/sys/kernel/notes", "/sys/kernel/uevent_seqnum"] {
-        let Ok(expected) = std::fs::read(file) else { continue };
+        let Ok(expected) = fs::read(file) else { continue };
         assert_ended(&server.run("put", &[b"k", b"--file", file.as_bytes()]), 0);
         assert!(server.run("get", &[b"k"]).stdout == expected, "{file}");
     }
@@ -291,7 +310,7 @@ fn a_second_signal_ends_a_server_with_the_exit_code_of_a_signal() {
 fn exit_codes_outlive_a_standard_error_that_takes_nothing() {
     let server = Server::start(&[]);
     let run = |args: &[&str]| {
-        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
         kv(args).stderr(full).output().unwrap()
     };
     assert_ended(&run(&["get", &server.addr, "k"]), 3);

@@ -154,7 +154,7 @@ fn get_many(
             values.push(None);
             continue;
         };
-        let Some(entry) = Entry::decode(found.value()) else {
+        let Some(entry) = Entry::decode(key, found.value()) else {
             return Ok(Err(damaged(index)));
         };
         bytes = bytes.saturating_add(entry.len());
@@ -181,10 +181,8 @@ fn value_of(
     entry: Entry<'_>,
 ) -> Result<Option<Versioned>, redb::Error> {
     let (version, sum, slot, len) = match entry {
-        Entry::Inline { version, sum, value } => {
-            let right = sum.is_none_or(|sum| sum == Sum::of(key, version, value));
-            let value = || Versioned { version, value: Bytes::copy_from_slice(value) };
-            return Ok(right.then(value));
+        Entry::Inline { version, value } => {
+            return Ok(Some(Versioned { version, value: Bytes::copy_from_slice(value) }));
         }
         Entry::Apart { version, sum, slot, len } => (version, sum, slot, len),
     };
@@ -219,7 +217,7 @@ fn list(transaction: &ReadTransaction, range: &Range, gone: Gone<'_>) -> Result<
             page.more = true;
             break;
         }
-        let entry = Entry::decode(entry.value());
+        let entry = Entry::decode(key, entry.value());
         bytes += key.len();
         let (version, value_len) = entry.map_or((0, 0), |entry| (entry.version(), entry.len()));
         page.entries.push(Listed { key: Bytes::copy_from_slice(key), version, value_len });
@@ -229,4 +227,49 @@ fn list(transaction: &ReadTransaction, range: &Range, gone: Gone<'_>) -> Result<
 
 fn closed() -> Refused {
     Refused::Disk("the store is closed".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::backends::InMemoryBackend;
+    use redb::{Database, ReadableDatabase};
+
+    use super::super::format;
+    use super::*;
+
+    /// Puts bytes under a key of `entries` and reads the key, as a server does.
+    fn read_as(
+        database: &Database,
+        key: &[u8],
+        entry: &[u8],
+    ) -> Result<Vec<Option<Versioned>>, Refused> {
+        let transaction = database.begin_write().unwrap();
+        transaction.open_table(ENTRIES).unwrap().insert(key, entry).unwrap();
+        transaction.commit().unwrap();
+        let keys = [Bytes::copy_from_slice(key)];
+        get_many(&database.begin_read().unwrap(), &keys, usize::MAX, &|| false).unwrap()
+    }
+
+    #[test]
+    fn no_single_bit_of_an_entry_that_changed_gives_out_another_value() {
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        let long = vec![7; 2_000];
+        let transaction = database.begin_write().unwrap();
+        transaction.open_table(PIECES).unwrap().insert((5, 3, 0), &long[..]).unwrap();
+        transaction.commit().unwrap();
+        let sum = Sum::new(b"long", 5).with(&long);
+        for (key, value, entry) in [
+            (&b"short"[..], &b"value"[..], format::inline(b"short", 5, b"value")),
+            (b"long", &long, format::apart(b"long", 5, sum, 3, 2_000)),
+        ] {
+            let right = Versioned { version: 5, value: Bytes::copy_from_slice(value) };
+            assert_eq!(read_as(&database, key, &entry), Ok(vec![Some(right)]));
+            for bit in 0..entry.len() * 8 {
+                let mut entry = entry.clone();
+                entry[bit / 8] ^= 1 << (bit % 8);
+                let read = read_as(&database, key, &entry);
+                assert_eq!(read, Err(Refused::ValueDamaged { index: 0 }), "{bit}");
+            }
+        }
+    }
 }

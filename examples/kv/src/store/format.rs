@@ -6,9 +6,10 @@
 //! 400 commits of one value each, a quarter of them of 100 kB among others of 100 bytes, write 25.0 MB so,
 //! and 29.5 MB with all in one table; 600 more that replace small ones write 17.4 MB and 20.6 MB.
 //!
-//! An entry also has a sum of its key, its version and its value, for redb looks at its own sums only after
-//! an end that was not in order: what a disk or somebody else changed since would be given out as the value.
-//! Format 1 had none. Its entries are read as they are, and have one once they are written again; the first
+//! An entry also has a sum of all that is in it, of its key and, where the value lies apart, one of that,
+//! for redb looks at its own sums only after an end that was not in order: what a disk or somebody else
+//! changed since would be given out as the value, or would say that another value's pieces are its own.
+//! Format 1 had none. Its entries are read as they are, and have sums once they are written again; the first
 //! write makes the file one of format 2, which a program that knows 1 alone refuses in words.
 
 use redb::TableDefinition;
@@ -39,67 +40,57 @@ pub(super) const INLINE_BYTES_MAX: usize = 1 << 10;
 /// given out at once, of which a power of two would take 128.
 pub(super) const PIECE_BYTES: usize = (256 << 10) - 128;
 
-/// What kind an entry is: in format 1, and with a sum.
+/// What kind an entry is: in format 1, and with sums. Four bits and more are between one that has sums and
+/// any other: were it one, that bit would turn them off.
 const INLINE: u8 = 0;
 const APART: u8 = 1;
-const INLINE_SUMMED: u8 = 2;
-const APART_SUMMED: u8 = 3;
+const INLINE_SUMMED: u8 = 0x5a;
+const APART_SUMMED: u8 = 0xa6;
 
 /// What lies under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry<'a> {
-    /// The value itself.
-    Inline { version: u64, sum: Option<u32>, value: &'a [u8] },
-    /// Where the value is.
+    /// The value itself, which [`decode`](Self::decode) has compared with its sum.
+    Inline { version: u64, value: &'a [u8] },
+    /// Where the value is, and the [`Sum`] of it, which format 1 had not.
     Apart { version: u64, sum: Option<u32>, slot: u32, len: u64 },
 }
 
 impl<'a> Entry<'a> {
-    /// Reads an entry. `None` for what this program does not write.
-    pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
+    /// Reads the entry of a key. `None` for what this program does not write under that key: nothing of it
+    /// is to be believed then, not even which pieces are its own.
+    pub(super) fn decode(key: &[u8], bytes: &'a [u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk::<8>()?;
         let version = u64::from_le_bytes(*version);
+        if version == 0 {
+            return None; // no write has it, but every block of zeros
+        }
         let (kind, rest) = rest.split_first()?;
-        let (sum, rest) = match *kind {
-            INLINE | APART => (None, rest),
-            INLINE_SUMMED | APART_SUMMED => {
-                let (sum, rest) = rest.split_first_chunk::<4>()?;
-                (Some(u32::from_le_bytes(*sum)), rest)
+        match *kind {
+            INLINE => Some(Self::Inline { version, value: rest }),
+            APART => Self::apart(version, None, rest),
+            INLINE_SUMMED => {
+                let (sum, value) = number(rest)?;
+                let right = sum == Sum::begin(INLINE_SUMMED, key, version).with(value);
+                right.then_some(Self::Inline { version, value })
             }
-            _ => return None,
-        };
-        if matches!(*kind, INLINE | INLINE_SUMMED) {
-            return Some(Self::Inline { version, sum, value: rest });
+            APART_SUMMED => {
+                let (head, rest) = number(rest)?;
+                if head != Sum::begin(HEAD, key, version).with(rest) {
+                    return None;
+                }
+                let (sum, rest) = number(rest)?;
+                Self::apart(version, Some(sum), rest)
+            }
+            _ => None,
         }
-        let (slot, len) = rest.split_first_chunk::<4>()?;
-        let len = u64::from_le_bytes(len.try_into().ok()?);
-        if len > VALUE_BYTES_MAX as u64 {
-            return None; // memory is taken by this number
-        }
-        Some(Self::Apart { version, sum, slot: u32::from_le_bytes(*slot), len })
     }
 
-    /// The entry's bytes.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.version().to_le_bytes().to_vec();
-        let (kind, sum) = match self {
-            Self::Inline { sum: None, .. } => (INLINE, None),
-            Self::Apart { sum: None, .. } => (APART, None),
-            Self::Inline { sum, .. } => (INLINE_SUMMED, *sum),
-            Self::Apart { sum, .. } => (APART_SUMMED, *sum),
-        };
-        bytes.push(kind);
-        if let Some(sum) = sum {
-            bytes.extend_from_slice(&sum.to_le_bytes());
-        }
-        match self {
-            Self::Inline { value, .. } => bytes.extend_from_slice(value),
-            Self::Apart { slot, len, .. } => {
-                bytes.extend_from_slice(&slot.to_le_bytes());
-                bytes.extend_from_slice(&len.to_le_bytes());
-            }
-        }
-        bytes
+    fn apart(version: u64, sum: Option<u32>, rest: &[u8]) -> Option<Self> {
+        let (slot, len) = number(rest)?;
+        let len = u64::from_le_bytes(len.try_into().ok()?);
+        // Memory is taken by this number.
+        (len <= VALUE_BYTES_MAX as u64).then_some(Self::Apart { version, sum, slot, len })
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -117,16 +108,44 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The sum of an entry, while its value is gone through.
+/// The bytes of an entry that has its value.
+pub(super) fn inline(key: &[u8], version: u64, value: &[u8]) -> Vec<u8> {
+    let sum = Sum::begin(INLINE_SUMMED, key, version).with(value);
+    let version = version.to_le_bytes();
+    [&version[..], &[INLINE_SUMMED], &sum.to_le_bytes(), value].concat()
+}
+
+/// The bytes of an entry whose value of this [`Sum`] lies in pieces.
+pub(super) fn apart(key: &[u8], version: u64, sum: u32, slot: u32, len: u64) -> Vec<u8> {
+    let rest = [&sum.to_le_bytes()[..], &slot.to_le_bytes(), &len.to_le_bytes()].concat();
+    let head = Sum::begin(HEAD, key, version).with(&rest);
+    let version = version.to_le_bytes();
+    [&version[..], &[APART_SUMMED], &head.to_le_bytes(), &rest].concat()
+}
+
+fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*number), rest))
+}
+
+/// What a sum is of, beside the kinds of entries: that of an entry whose value lies apart.
+const HEAD: u8 = !APART_SUMMED;
+
+/// The sum of a value that lies apart, while it is gone through.
 ///
 /// CRC-32 finds what disks do, which is to lose or change a block; it is no defence against somebody who
 /// means to deceive, who could change the sum as well.
 pub(super) struct Sum(crc32fast::Hasher);
 
 impl Sum {
-    /// Of a key and a version, so that neither another key's entry nor an older one passes for this one.
+    /// Of a key and a version, so that neither another key's value nor an older one passes for this one.
     pub(super) fn new(key: &[u8], version: u64) -> Self {
+        Self::begin(APART_SUMMED, key, version)
+    }
+
+    fn begin(of: u8, key: &[u8], version: u64) -> Self {
         let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&[of]);
         hasher.update(&version.to_le_bytes());
         hasher.update(&(key.len() as u64).to_le_bytes());
         hasher.update(key);
@@ -143,11 +162,10 @@ impl Sum {
         self.0.finalize()
     }
 
-    /// The sum of an entry whose value is in one place.
-    pub(super) fn of(key: &[u8], version: u64, value: &[u8]) -> u32 {
-        let mut sum = Self::new(key, version);
-        sum.add(value);
-        sum.end()
+    /// The sum of all that and of these last bytes.
+    pub(super) fn with(mut self, value: &[u8]) -> u32 {
+        self.add(value);
+        self.end()
     }
 }
 
@@ -165,37 +183,70 @@ pub(super) fn cut(value: &Bytes) -> impl Iterator<Item = (u32, &[u8])> {
 mod tests {
     use super::*;
 
+    /// Entries of the key `key`, and their bytes.
+    fn entries() -> [(Entry<'static>, Vec<u8>); 3] {
+        let len = VALUE_BYTES_MAX as u64;
+        let value = b"value";
+        [
+            (Entry::Inline { version: 7, value }, inline(b"key", 7, value)),
+            (Entry::Inline { version: 1, value: b"" }, inline(b"key", 1, b"")),
+            (
+                Entry::Apart { version: u64::MAX, sum: Some(9), slot: 3, len },
+                apart(b"key", u64::MAX, 9, 3, len),
+            ),
+        ]
+    }
+
     #[test]
     fn entries_are_read_as_they_were_written_and_others_are_refused() {
-        let len = VALUE_BYTES_MAX as u64;
-        let inline = |sum| Entry::Inline { version: 7, sum, value: b"value" };
-        let apart = |sum, len| Entry::Apart { version: u64::MAX, sum, slot: 3, len };
-        let empty = Entry::Inline { version: 1, sum: Some(1), value: b"" };
-        for sum in [None, Some(u32::MAX)] {
-            for entry in [inline(sum), empty, apart(sum, len)] {
-                assert_eq!(Entry::decode(&entry.encode()), Some(entry));
-            }
-            let bytes = apart(sum, len).encode();
+        for (entry, bytes) in entries() {
+            assert_eq!(Entry::decode(b"key", &bytes), Some(entry));
+            assert_eq!(Entry::decode(b"kez", &bytes), None);
             for len in 0..bytes.len() {
-                assert_eq!(Entry::decode(&bytes[..len]), None, "{len}");
-            }
-            for len in [len + 1, u64::MAX] {
-                assert_eq!(Entry::decode(&apart(sum, len).encode()), None, "{len}");
+                assert_eq!(Entry::decode(b"key", &bytes[..len]), None, "{len}");
             }
         }
-        assert_eq!(Entry::decode(&[0, 0, 0, 0, 0, 0, 0, 0, 4]), None);
-        assert_eq!(Entry::decode(&empty.encode()[..12]), None);
+        for len in [VALUE_BYTES_MAX as u64 + 1, u64::MAX] {
+            assert_eq!(Entry::decode(b"key", &apart(b"key", 1, 2, 3, len)), None, "{len}");
+        }
+        assert_eq!(Entry::decode(b"key", &[0; 40]), None);
+        for kind in 2..=u8::MAX {
+            assert_eq!(Entry::decode(b"key", &[&[1; 8][..], &[kind], &[0; 20]].concat()), None);
+        }
+    }
+
+    #[test]
+    fn no_single_bit_of_an_entry_can_change_unnoticed() {
+        for (entry, bytes) in entries() {
+            for bit in 0..bytes.len() * 8 {
+                let mut bytes = bytes.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Entry::decode(b"key", &bytes), None, "{entry:?}: {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn entries_of_the_first_format_are_read() {
+        let inline = [7, 0, 0, 0, 0, 0, 0, 0, 0, b'a', b'b'];
+        let entry = Entry::Inline { version: 7, value: b"ab" };
+        assert_eq!(Entry::decode(b"key", &inline), Some(entry));
+        let apart = [7, 0, 0, 0, 0, 0, 0, 0, 1, 3, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0];
+        let entry = Entry::Apart { version: 7, sum: None, slot: 3, len: 2_048 };
+        assert_eq!(Entry::decode(b"key", &apart), Some(entry));
+        assert_eq!(Entry::decode(b"key", &apart[..20]), None);
     }
 
     #[test]
     fn a_sum_tells_keys_versions_and_values_apart() {
-        let sum = Sum::of(b"key", 1, b"value");
+        let sum = Sum::new(b"key", 1).with(b"value");
         for other in [
-            Sum::of(b"key", 2, b"value"),
-            Sum::of(b"kez", 1, b"value"),
-            Sum::of(b"keyv", 1, b"alue"),
-            Sum::of(b"key", 1, b"valuf"),
-            Sum::of(b"key", 1, b"valu"),
+            Sum::new(b"key", 2).with(b"value"),
+            Sum::new(b"kez", 1).with(b"value"),
+            Sum::new(b"keyv", 1).with(b"alue"),
+            Sum::new(b"key", 1).with(b"valuf"),
+            Sum::new(b"key", 1).with(b"valu"),
+            Sum::begin(INLINE_SUMMED, b"key", 1).with(b"value"),
         ] {
             assert_ne!(other, sum);
         }

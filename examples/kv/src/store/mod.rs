@@ -116,7 +116,7 @@ pub(crate) enum Refused {
 pub(crate) struct Listed {
     /// The key.
     pub(crate) key: Bytes,
-    /// Its version; 0 if what lies under the key is damaged.
+    /// Its version; 0 if what lies under the key is damaged, values that lie apart not counted.
     pub(crate) version: u64,
     /// The length of its value.
     pub(crate) value_len: u64,

@@ -53,7 +53,7 @@ impl Place {
         let what = match fs::metadata(path) {
             Ok(now) if identity(&now) == *is => return Ok(()),
             Ok(_) => "another file has taken its place",
-            Err(error) if error.kind() == io::ErrorKind::NotFound => "it was removed",
+            Err(error) if is_gone(error.kind()) => "it was removed",
             Err(_) => return Ok(()),
         };
         Err(io::Error::other(format!(
@@ -61,6 +61,11 @@ impl Place {
             path.display(),
         )))
     }
+}
+
+/// Whether there is nothing under a path: also where a file stands in the place of a folder.
+fn is_gone(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn identity(file: &Metadata) -> (u64, u64) {
@@ -86,6 +91,8 @@ mod tests {
         fs::rename(folder.join("new"), &file).unwrap();
         assert!(told(&place).contains("another file"), "{}", told(&place));
         fs::remove_dir_all(&folder).unwrap();
+        assert!(told(&place).contains("removed"), "{}", told(&place));
+        fs::write(&folder, b"a file").unwrap();
         assert!(told(&place).contains("removed"), "{}", told(&place));
     }
 }

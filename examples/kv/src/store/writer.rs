@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redb::{AccessGuard, Database, ReadableTable, Table, WriteTransaction};
 use rpc_core::bytes::Bytes;
 
-use super::format::{ENTRIES, Entry, FORMAT, INLINE_BYTES_MAX, META, PIECES, Sum, cut, pieces};
+use super::format::{
+    self, ENTRIES, Entry, FORMAT, INLINE_BYTES_MAX, META, PIECES, Sum, cut, pieces,
+};
 use super::place::Place;
 use super::queue::{Job, Jobs};
 use super::{Change, Refused, Write, Written, cost};
@@ -220,14 +222,15 @@ struct Found {
 enum Lies {
     Nothing,
     Value(Found),
-    /// Something that this program does not write. Whose pieces it had cannot be told.
+    /// Something that this program does not write under this key. Its pieces stay: which they were cannot
+    /// be told, and another value's may be taken for them.
     Damaged,
 }
 
 impl Lies {
-    fn of(bytes: Option<&[u8]>) -> Self {
+    fn under(key: &[u8], bytes: Option<&[u8]>) -> Self {
         let Some(bytes) = bytes else { return Self::Nothing };
-        let Some(entry) = Entry::decode(bytes) else { return Self::Damaged };
+        let Some(entry) = Entry::decode(key, bytes) else { return Self::Damaged };
         let slot = match entry {
             Entry::Apart { slot, .. } => Some(slot),
             Entry::Inline { .. } => None,
@@ -244,12 +247,12 @@ impl<'t> Tables<'t> {
 
     fn find(&self, key: &[u8]) -> Result<Lies, redb::Error> {
         let entry = self.entries.get(key)?;
-        Ok(Lies::of(entry.as_ref().map(AccessGuard::value)))
+        Ok(Lies::under(key, entry.as_ref().map(AccessGuard::value)))
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<Lies, redb::Error> {
         let removed = self.entries.remove(key)?;
-        let removed = Lies::of(removed.as_ref().map(AccessGuard::value));
+        let removed = Lies::under(key, removed.as_ref().map(AccessGuard::value));
         if let Lies::Value(Found { version, len, slot: Some(slot) }) = removed {
             for piece in 0..pieces(len) {
                 self.pieces.remove((version, slot, piece))?;
@@ -265,10 +268,8 @@ impl<'t> Tables<'t> {
         version: u64,
         slot: u32,
     ) -> Result<(), redb::Error> {
-        let sum = Some(Sum::of(key, version, value));
         if value.len() <= INLINE_BYTES_MAX {
-            let entry = Entry::Inline { version, sum, value }.encode();
-            self.entries.insert(key, &entry[..])?;
+            self.entries.insert(key, &format::inline(key, version, value)[..])?;
             return Ok(());
         }
         for (piece, bytes) in cut(value) {
@@ -276,7 +277,8 @@ impl<'t> Tables<'t> {
             let mut page = self.pieces.insert_reserve((version, slot, piece), bytes.len())?;
             page.as_mut().copy_from_slice(bytes);
         }
-        let entry = Entry::Apart { version, sum, slot, len: value.len() as u64 }.encode();
+        let sum = Sum::new(key, version).with(value);
+        let entry = format::apart(key, version, sum, slot, value.len() as u64);
         self.entries.insert(key, &entry[..])?;
         Ok(())
     }

@@ -22,7 +22,7 @@ const JOURNAL_BYTES_MAX: u64 = 512 << 20;
 /// a line that was cut off counts for nothing. The first line says for what the journal is: which
 /// command, which folder, which store. A server in memory that was started again is another store. Each
 /// line also has the version that the file had in the store: a store that has not come so far was put back
-/// from an older copy, and is another store too.
+/// from an older copy, and is another store too. One that has come as far again is not told from it.
 pub(crate) struct Journal {
     file: File,
     done: HashMap<Vec<u8>, String>,

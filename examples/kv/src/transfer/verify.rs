@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use rpc_core::bytes::Bytes;
 use rpc_core::{Code, Status};
 
-use crate::failure::sentence;
+use crate::failure::{is_too_long, sentence};
 use crate::files::{self, Stamp};
 use crate::kv::{GetRequest, GetResponse};
 use crate::limits::REPEATS_MAX;
@@ -127,9 +127,9 @@ async fn get(session: &Session<'_>, wanted: Wanted, key: Bytes) -> Done {
     Done { wanted, took: start.elapsed(), result }
 }
 
-/// Whether there was no memory for the answer. Reading has no effect, so it may be executed again.
+/// Whether there was no memory for the answer, but may be. Reading has no effect, so it may be executed again.
 fn is_refusal(status: &Status) -> bool {
-    status.code() == Code::ResourceExhausted
+    status.code() == Code::ResourceExhausted && !is_too_long(status)
 }
 
 /// The parts of some files in turn.

@@ -140,7 +140,8 @@ pub struct ListResponse {
 pub struct ListEntry {
     #[prost(bytes = "bytes", tag = "1")]
     pub key: ::rpc_core::prost::bytes::Bytes,
-    /// 0 if what lies under the key is damaged.
+    /// 0 if what lies under the key is damaged. A value of more than 1 KiB lies apart, and is not looked at here:
+    /// damage to it shows when it is read.
     #[prost(uint64, tag = "2")]
     pub version: u64,
     #[prost(uint64, tag = "3")]

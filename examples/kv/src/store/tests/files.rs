@@ -78,6 +78,11 @@ fn in_file(folder: &Path, change: impl FnOnce(&redb::WriteTransaction)) {
     transaction.commit().unwrap();
 }
 
+/// An entry as format 1 has it.
+fn first_format(version: u8, kind: u8, rest: &[u8]) -> Vec<u8> {
+    [&[version, 0, 0, 0, 0, 0, 0, 0, kind], rest].concat()
+}
+
 fn damaged<T>(index: usize) -> Result<T, Refused> {
     Err(Refused::ValueDamaged { index })
 }
@@ -88,7 +93,7 @@ fn a_damaged_entry_is_told_of_stops_no_other_read_or_write_and_can_be_replaced()
     let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
     write(&store, vec![put(b"good", b"1")]).unwrap();
     drop(store);
-    let apart = |len| format::Entry::Apart { version: 1, sum: None, slot: 0, len }.encode();
+    let apart = |len: u64| first_format(1, 1, &[&[0; 4][..], &len.to_le_bytes()].concat());
     in_file(folder.path(), |transaction| {
         let mut entries = transaction.open_table(format::ENTRIES).unwrap();
         entries.insert(&b"long"[..], &apart(u64::MAX)[..]).unwrap();
@@ -154,6 +159,41 @@ fn a_value_that_changed_in_the_file_is_never_given_out() {
 }
 
 #[test]
+fn damage_under_one_key_takes_nothing_from_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
+    let keys = [&b"a"[..], b"b", b"c"];
+    let long = |key: &[u8]| vec![key[0]; 300_000];
+    write(&store, vec![put(b"a", &long(b"a")), put(b"b", &long(b"b"))]).unwrap();
+    write(&store, vec![put(b"c", &long(b"c"))]).unwrap();
+    drop(store);
+    in_file(folder.path(), |transaction| {
+        let mut entries = transaction.open_table(format::ENTRIES).unwrap();
+        let of = |key: &[u8]| entries.get(key).unwrap().unwrap().value().to_vec();
+        let (mut a, mut b) = (of(b"a"), of(b"b"));
+        let c = of(b"c");
+        assert_eq!((a.len(), a[17], b[17], c[17]), (29, 0, 1, 0)); // slots
+        a[17] = 1; // its pieces are said to be those of `b`
+        b[..8].copy_from_slice(&c[..8]); // and these to be those of `c`, if it had this slot
+        b[17] = 0;
+        entries.insert(&b"a"[..], &a[..]).unwrap();
+        entries.insert(&b"b"[..], &b[..]).unwrap();
+    });
+    let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
+    let versions = list(&store, b"", None, 9).entries.into_iter().map(|listed| listed.version);
+    assert_eq!(versions.collect::<Vec<_>>(), [0, 0, 2]);
+    for key in &keys[..2] {
+        assert_eq!(write(&store, vec![expect(2, delete(key))]), damaged(0));
+    }
+    assert_eq!(write(&store, vec![delete(b"b")]).unwrap().existed, 1);
+    assert!(get(&store, b"c").unwrap().value == long(b"c"));
+    assert_eq!(write(&store, vec![put(b"a", b"new")]).unwrap().existed, 1);
+    assert!(get(&store, b"c").unwrap().value == long(b"c"));
+    assert_eq!(&get(&store, b"a").unwrap().value[..], b"new");
+    assert_eq!(get(&store, b"b"), None);
+}
+
+#[test]
 fn a_file_of_the_first_format_is_read_and_has_the_newest_after_a_write() {
     let folder = tempfile::tempdir().unwrap();
     drop(Store::in_folder(folder.path(), u64::MAX).unwrap());
@@ -164,8 +204,8 @@ fn a_file_of_the_first_format_is_read_and_has_the_newest_after_a_write() {
             meta.insert(name, &number.to_le_bytes()[..]).unwrap();
         }
         let mut entries = transaction.open_table(format::ENTRIES).unwrap();
-        let inline = format::Entry::Inline { version: 1, sum: None, value: b"1" }.encode();
-        let apart = format::Entry::Apart { version: 2, sum: None, slot: 0, len: 2_000 }.encode();
+        let inline = first_format(1, 0, b"1");
+        let apart = first_format(2, 1, &[0, 0, 0, 0, 0xd0, 7, 0, 0, 0, 0, 0, 0]); // 2,000 bytes
         entries.insert(&b"a"[..], &inline[..]).unwrap();
         entries.insert(&b"b"[..], &apart[..]).unwrap();
         let mut pieces = transaction.open_table(format::PIECES).unwrap();
