@@ -26,13 +26,15 @@ pub(crate) struct Disk {
     writer: Option<JoinHandle<()>>,
     told: Arc<Told>,
     id: Bytes,
+    /// The format that the file was made with.
+    first: u8,
     failed: Stop,
 }
 
 impl Disk {
     /// Opens the store of a folder, and makes both if need be.
     pub(crate) fn open(folder: &Path, bytes_max: u64) -> Result<Self, Failure> {
-        let Opened { database, id, totals } = file::open(folder)?;
+        let Opened { database, id, first, totals } = file::open(folder)?;
         let database = Arc::new(database);
         let told = Arc::new(Told::default());
         let failed = Stop::default();
@@ -42,7 +44,7 @@ impl Disk {
             let folder = folder.display();
             Failure::because(format!("the data folder {folder} cannot be used"), error)
         })?;
-        let writer = Writer::new(database, totals, bytes_max, place, Arc::clone(&told));
+        let writer = Writer::new(database, first, totals, bytes_max, place, Arc::clone(&told));
         let ended = Ended(Some(failed.clone()));
         let writer = thread::Builder::new()
             .name("kv-write".into())
@@ -60,6 +62,7 @@ impl Disk {
             writer: Some(writer),
             told,
             id,
+            first,
             failed,
         })
     }
@@ -71,8 +74,9 @@ impl Disk {
         bytes_max: usize,
     ) -> Result<Vec<Option<Versioned>>, Refused> {
         let bytes = keys.iter().map(|key| key.len() as u64 + QUEUED_BYTES).sum();
+        let first = self.first;
         let read = move |transaction: &ReadTransaction, gone: Gone<'_>| {
-            get_many(transaction, &keys, bytes_max, gone)
+            get_many(transaction, first, &keys, bytes_max, gone)
         };
         self.readers()?.read(bytes, read).await?
     }
@@ -87,7 +91,11 @@ impl Disk {
     pub(super) async fn list(&self, range: Range) -> Result<Page, Refused> {
         let after = range.after.as_ref().map_or(0, Bytes::len);
         let bytes = (range.prefix.len() + after) as u64 + QUEUED_BYTES;
-        self.readers()?.read(bytes, move |transaction, gone| list(transaction, &range, gone)).await
+        let first = self.first;
+        let read = move |transaction: &ReadTransaction, gone: Gone<'_>| {
+            list(transaction, first, &range, gone)
+        };
+        self.readers()?.read(bytes, read).await
     }
 
     /// Asked for once the disk has failed: nothing can be read or written any more.
@@ -139,6 +147,7 @@ impl Drop for Disk {
 
 fn get_many(
     transaction: &ReadTransaction,
+    first: u8,
     keys: &[Bytes],
     bytes_max: usize,
     gone: Gone<'_>,
@@ -154,7 +163,7 @@ fn get_many(
             values.push(None);
             continue;
         };
-        let Some(entry) = Entry::decode(key, found.value()) else {
+        let Some(entry) = Entry::decode(first, key, found.value()) else {
             return Ok(Err(damaged(index)));
         };
         bytes = bytes.saturating_add(entry.len());
@@ -199,7 +208,12 @@ fn value_of(
     Ok(right.then(|| Versioned { version, value: value.into() }))
 }
 
-fn list(transaction: &ReadTransaction, range: &Range, gone: Gone<'_>) -> Result<Page, redb::Error> {
+fn list(
+    transaction: &ReadTransaction,
+    first: u8,
+    range: &Range,
+    gone: Gone<'_>,
+) -> Result<Page, redb::Error> {
     let mut page = Page::default();
     let entries = match transaction.open_table(ENTRIES) {
         Err(TableError::TableDoesNotExist(_)) => return Ok(page),
@@ -217,7 +231,7 @@ fn list(transaction: &ReadTransaction, range: &Range, gone: Gone<'_>) -> Result<
             page.more = true;
             break;
         }
-        let entry = Entry::decode(key, entry.value());
+        let entry = Entry::decode(first, key, entry.value());
         bytes += key.len();
         let (version, value_len) = entry.map_or((0, 0), |entry| (entry.version(), entry.len()));
         page.entries.push(Listed { key: Bytes::copy_from_slice(key), version, value_len });
@@ -247,7 +261,8 @@ mod tests {
         transaction.open_table(ENTRIES).unwrap().insert(key, entry).unwrap();
         transaction.commit().unwrap();
         let keys = [Bytes::copy_from_slice(key)];
-        get_many(&database.begin_read().unwrap(), &keys, usize::MAX, &|| false).unwrap()
+        get_many(&database.begin_read().unwrap(), format::FORMAT, &keys, usize::MAX, &|| false)
+            .unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use redb::backends::InMemoryBackend;
 use redb::{Database, ReadableDatabase, StorageBackend};
 
 use super::file::prepare;
-use super::format::ENTRIES;
+use super::format::{ENTRIES, FORMAT};
 use super::place::Place;
 use super::queue::Queue;
 use super::writer::{Totals, Writer};
@@ -71,7 +71,7 @@ fn put(key: u8, len: usize) -> Vec<Write> {
 fn fill(database: Database, place: Place) -> (Vec<u8>, Option<Refused>, bool) {
     let (queue, jobs) = Queue::new();
     let writer =
-        Writer::new(Arc::new(database), Totals::default(), u64::MAX, place, Arc::default());
+        Writer::new(Arc::new(database), FORMAT, Totals::default(), u64::MAX, place, Arc::default());
     let writer = thread::spawn(move || writer.run(&jobs));
     let mut acknowledged = Vec::new();
     let mut refused = None;

@@ -24,12 +24,18 @@ pub(super) struct Opened {
     pub(super) database: Database,
     /// The store's id.
     pub(super) id: Bytes,
+    /// The format that the file was made with.
+    pub(super) first: u8,
     pub(super) totals: Totals,
 }
 
 /// What a look at a file's tables says.
 enum Kind {
-    Ours(Bytes, Totals),
+    Ours {
+        id: Bytes,
+        first: u8,
+        totals: Totals,
+    },
     /// No table: a file of redb in which nothing was ever stored.
     Empty,
     OtherFormat,
@@ -54,10 +60,10 @@ pub(super) fn open(folder: &Path) -> Result<Opened, Failure> {
     let database = open_file(&path)?;
     let refused = |what: &str| Failure::new(format!("{} {what}", path.display()));
     match look(&database).map_err(|error| unusable(&path, error))? {
-        Kind::Ours(id, totals) => Ok(Opened { database, id, totals }),
+        Kind::Ours { id, first, totals } => Ok(Opened { database, id, first, totals }),
         Kind::Empty => {
             let id = prepare(&database).map_err(|error| unusable(&path, error))?;
-            Ok(Opened { database, id, totals: Totals::default() })
+            Ok(Opened { database, id, first: FORMAT, totals: Totals::default() })
         }
         Kind::OtherFormat => Err(refused(
             "was written by another version of kv, whose format this one does not know; it was left as it is",
@@ -161,8 +167,13 @@ fn look(database: &Database) -> Result<Kind, redb::Error> {
     let Ok(meta) = transaction.open_table(META) else { return Ok(Kind::Foreign) };
     let format = meta.get("format")?.map(|format| format.value().to_vec());
     let id = meta.get("id")?.map(|id| Bytes::copy_from_slice(id.value()));
+    let first = meta.get("first")?.and_then(|first| first.value().first().copied());
     Ok(match (format.as_deref(), id) {
-        (Some([FORMAT_MIN..=FORMAT]), Some(id)) => Kind::Ours(id, Totals::load(&meta)?),
+        (Some(&[format @ FORMAT_MIN..=FORMAT]), Some(id)) => {
+            // Format 1 did not say.
+            let first = first.unwrap_or(FORMAT_MIN).min(format);
+            Kind::Ours { id, first, totals: Totals::load(&meta)? }
+        }
         (Some(_), _) => Kind::OtherFormat,
         (None, _) => Kind::Foreign,
     })
@@ -175,6 +186,7 @@ pub(super) fn prepare(database: &Database) -> Result<Bytes, redb::Error> {
     {
         let mut meta = transaction.open_table(META)?;
         meta.insert("format", &[FORMAT][..])?;
+        meta.insert("first", &[FORMAT][..])?;
         meta.insert("id", &id[..])?;
         transaction.open_table(ENTRIES)?;
         transaction.open_table(PIECES)?;

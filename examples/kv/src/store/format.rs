@@ -10,7 +10,8 @@
 //! for redb looks at its own sums only after an end that was not in order: what a disk or somebody else
 //! changed since would be given out as the value, or would say that another value's pieces are its own.
 //! Format 1 had none. Its entries are read as they are, and have sums once they are written again; the first
-//! write makes the file one of format 2, which a program that knows 1 alone refuses in words.
+//! write makes the file one of format 2, which a program that knows 1 alone refuses in words. `meta` also says
+//! which format a file was made with, for where there never was one of format 1 nothing passes for its entry.
 
 use redb::TableDefinition;
 use rpc_core::bytes::Bytes;
@@ -32,6 +33,9 @@ pub(super) const FORMAT: u8 = 2;
 
 /// The first format that is read.
 pub(super) const FORMAT_MIN: u8 = 1;
+
+/// The first format whose entries all have sums.
+const SUMMED: u8 = 2;
 
 /// A value up to this length lies beside its key: some fit in a page of 4 KiB.
 pub(super) const INLINE_BYTES_MAX: usize = 1 << 10;
@@ -58,8 +62,9 @@ pub(super) enum Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Reads the entry of a key. `None` for what this program does not write under that key: nothing of it
-    /// is to be believed then, not even which pieces are its own.
-    pub(super) fn decode(key: &[u8], bytes: &'a [u8]) -> Option<Self> {
+    /// is to be believed then, not even which pieces are its own. In a file that was made with format
+    /// `first`, entries of older ones are no more than damage.
+    pub(super) fn decode(first: u8, key: &[u8], bytes: &'a [u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first_chunk::<8>()?;
         let version = u64::from_le_bytes(*version);
         if version == 0 {
@@ -67,8 +72,8 @@ impl<'a> Entry<'a> {
         }
         let (kind, rest) = rest.split_first()?;
         match *kind {
-            INLINE => Some(Self::Inline { version, value: rest }),
-            APART => Self::apart(version, None, rest),
+            INLINE if first < SUMMED => Some(Self::Inline { version, value: rest }),
+            APART if first < SUMMED => Self::apart(version, None, rest),
             INLINE_SUMMED => {
                 let (sum, value) = number(rest)?;
                 let right = sum == Sum::begin(INLINE_SUMMED, key, version).with(value);
@@ -200,18 +205,21 @@ mod tests {
     #[test]
     fn entries_are_read_as_they_were_written_and_others_are_refused() {
         for (entry, bytes) in entries() {
-            assert_eq!(Entry::decode(b"key", &bytes), Some(entry));
-            assert_eq!(Entry::decode(b"kez", &bytes), None);
+            assert_eq!(Entry::decode(FORMAT, b"key", &bytes), Some(entry));
+            assert_eq!(Entry::decode(FORMAT, b"kez", &bytes), None);
             for len in 0..bytes.len() {
-                assert_eq!(Entry::decode(b"key", &bytes[..len]), None, "{len}");
+                assert_eq!(Entry::decode(FORMAT, b"key", &bytes[..len]), None, "{len}");
             }
         }
         for len in [VALUE_BYTES_MAX as u64 + 1, u64::MAX] {
-            assert_eq!(Entry::decode(b"key", &apart(b"key", 1, 2, 3, len)), None, "{len}");
+            assert_eq!(Entry::decode(FORMAT, b"key", &apart(b"key", 1, 2, 3, len)), None, "{len}");
         }
-        assert_eq!(Entry::decode(b"key", &[0; 40]), None);
-        for kind in 2..=u8::MAX {
-            assert_eq!(Entry::decode(b"key", &[&[1; 8][..], &[kind], &[0; 20]].concat()), None);
+        assert_eq!(Entry::decode(FORMAT, b"key", &[0; 40]), None);
+        for kind in 0..=u8::MAX {
+            assert_eq!(
+                Entry::decode(FORMAT, b"key", &[&[1; 8][..], &[kind], &[0; 20]].concat()),
+                None
+            );
         }
     }
 
@@ -221,20 +229,23 @@ mod tests {
             for bit in 0..bytes.len() * 8 {
                 let mut bytes = bytes.clone();
                 bytes[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(Entry::decode(b"key", &bytes), None, "{entry:?}: {bit}");
+                assert_eq!(Entry::decode(FORMAT, b"key", &bytes), None, "{entry:?}: {bit}");
             }
         }
     }
 
     #[test]
-    fn entries_of_the_first_format_are_read() {
+    fn entries_of_the_first_format_are_read_in_a_file_that_had_it() {
         let inline = [7, 0, 0, 0, 0, 0, 0, 0, 0, b'a', b'b'];
         let entry = Entry::Inline { version: 7, value: b"ab" };
-        assert_eq!(Entry::decode(b"key", &inline), Some(entry));
+        assert_eq!(Entry::decode(1, b"key", &inline), Some(entry));
         let apart = [7, 0, 0, 0, 0, 0, 0, 0, 1, 3, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0];
         let entry = Entry::Apart { version: 7, sum: None, slot: 3, len: 2_048 };
-        assert_eq!(Entry::decode(b"key", &apart), Some(entry));
-        assert_eq!(Entry::decode(b"key", &apart[..20]), None);
+        assert_eq!(Entry::decode(1, b"key", &apart), Some(entry));
+        assert_eq!(Entry::decode(1, b"key", &apart[..20]), None);
+        for bytes in [&inline[..], &apart] {
+            assert_eq!(Entry::decode(FORMAT, b"key", bytes), None);
+        }
     }
 
     #[test]

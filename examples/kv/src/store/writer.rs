@@ -16,6 +16,7 @@ use crate::limits::{COMMIT_BYTES_MAX, COMMIT_WRITES_MAX, DISK_RESERVE_BYTES, PUT
 /// so the disk's pace bounds how long a write takes, and not how many there are.
 pub(super) struct Writer {
     database: Arc<Database>,
+    first: u8,
     totals: Totals,
     bytes_max: u64,
     place: Place,
@@ -47,6 +48,7 @@ pub(super) struct Told {
 
 /// The tables while a transaction writes them.
 struct Tables<'t> {
+    first: u8,
     entries: Table<'t, &'static [u8], &'static [u8]>,
     pieces: Table<'t, (u64, u32, u32), &'static [u8]>,
 }
@@ -55,15 +57,16 @@ struct Tables<'t> {
 type Outcome = Result<Written, Refused>;
 
 impl Writer {
-    /// A writer that goes on where the file ends.
+    /// A writer that goes on where the file ends, which was made with format `first`.
     pub(super) fn new(
         database: Arc<Database>,
+        first: u8,
         totals: Totals,
         bytes_max: u64,
         place: Place,
         told: Arc<Told>,
     ) -> Self {
-        let writer = Self { database, totals, bytes_max, place, told };
+        let writer = Self { database, first, totals, bytes_max, place, told };
         writer.tell();
         writer
     }
@@ -100,7 +103,7 @@ impl Writer {
         let mut outcomes = Vec::with_capacity(group.len());
         let mut free = self.place.free(self.totals.bytes).saturating_sub(DISK_RESERVE_BYTES);
         {
-            let mut tables = Tables::open(&transaction)?;
+            let mut tables = Tables::open(&transaction, self.first)?;
             for job in group {
                 let growth = growth(&job.writes);
                 if growth > free {
@@ -228,9 +231,9 @@ enum Lies {
 }
 
 impl Lies {
-    fn under(key: &[u8], bytes: Option<&[u8]>) -> Self {
+    fn under(first: u8, key: &[u8], bytes: Option<&[u8]>) -> Self {
         let Some(bytes) = bytes else { return Self::Nothing };
-        let Some(entry) = Entry::decode(key, bytes) else { return Self::Damaged };
+        let Some(entry) = Entry::decode(first, key, bytes) else { return Self::Damaged };
         let slot = match entry {
             Entry::Apart { slot, .. } => Some(slot),
             Entry::Inline { .. } => None,
@@ -240,19 +243,19 @@ impl Lies {
 }
 
 impl<'t> Tables<'t> {
-    fn open(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
+    fn open(transaction: &'t WriteTransaction, first: u8) -> Result<Self, redb::Error> {
         let entries = transaction.open_table(ENTRIES)?;
-        Ok(Self { entries, pieces: transaction.open_table(PIECES)? })
+        Ok(Self { first, entries, pieces: transaction.open_table(PIECES)? })
     }
 
     fn find(&self, key: &[u8]) -> Result<Lies, redb::Error> {
         let entry = self.entries.get(key)?;
-        Ok(Lies::under(key, entry.as_ref().map(AccessGuard::value)))
+        Ok(Lies::under(self.first, key, entry.as_ref().map(AccessGuard::value)))
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<Lies, redb::Error> {
         let removed = self.entries.remove(key)?;
-        let removed = Lies::under(key, removed.as_ref().map(AccessGuard::value));
+        let removed = Lies::under(self.first, key, removed.as_ref().map(AccessGuard::value));
         if let Lies::Value(Found { version, len, slot: Some(slot) }) = removed {
             for piece in 0..pieces(len) {
                 self.pieces.remove((version, slot, piece))?;

@@ -93,7 +93,7 @@ fn a_damaged_entry_is_told_of_stops_no_other_read_or_write_and_can_be_replaced()
     let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
     write(&store, vec![put(b"good", b"1")]).unwrap();
     drop(store);
-    let apart = |len: u64| first_format(1, 1, &[&[0; 4][..], &len.to_le_bytes()].concat());
+    let apart = |len| format::apart(b"none", 1, 0, 0, len);
     in_file(folder.path(), |transaction| {
         let mut entries = transaction.open_table(format::ENTRIES).unwrap();
         entries.insert(&b"long"[..], &apart(u64::MAX)[..]).unwrap();
@@ -142,6 +142,7 @@ fn a_value_that_changed_in_the_file_is_never_given_out() {
         *short.last_mut().unwrap() ^= 1;
         entries.insert(&b"short"[..], &short[..]).unwrap();
         entries.insert(&b"elsewhere"[..], &moved[..]).unwrap();
+        entries.insert(&b"unsummed"[..], &first_format(1, 0, b"x")[..]).unwrap();
         let mut pieces = transaction.open_table(format::PIECES).unwrap();
         let mut piece = pieces.get((1, 1, 2)).unwrap().unwrap().value().to_vec();
         let at = piece.len() / 2;
@@ -149,7 +150,7 @@ fn a_value_that_changed_in_the_file_is_never_given_out() {
         pieces.insert((1, 1, 2), &piece[..]).unwrap();
     });
     let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
-    for key in [&b"short"[..], b"long", b"elsewhere"] {
+    for key in [&b"short"[..], b"long", b"elsewhere", b"unsummed"] {
         assert_eq!(rpc_core::block_on(store.get(bytes(key))), damaged(0));
     }
     assert_eq!(&get(&store, b"moved").unwrap().value[..], b"x");
@@ -200,6 +201,7 @@ fn a_file_of_the_first_format_is_read_and_has_the_newest_after_a_write() {
     in_file(folder.path(), |transaction| {
         let mut meta = transaction.open_table(format::META).unwrap();
         meta.insert("format", &[1][..]).unwrap();
+        meta.remove("first").unwrap();
         for (name, number) in [("version", 2_u64), ("keys", 2), ("value_bytes", 2_001)] {
             meta.insert(name, &number.to_le_bytes()[..]).unwrap();
         }
