@@ -11,10 +11,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// What a test used is back within this.
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// Set, every runtime treats the software device as it does soft-RoCE: what may block is done on the
-/// control thread, and binds and invalidations stand by themselves. The same tests then hold for
-/// those paths.
-const LIKE_SOFT_ROCE: &str = "RPC_TEST_LIKE_SOFT_ROCE";
+/// Which device of libibverbs the software device is treated like, by every runtime. With `nic`, what may
+/// block is done on the control thread; with `soft-roce`, binds and invalidations stand by themselves as
+/// well. The same tests then hold for those paths.
+const LIKE: &str = "RPC_TEST_LIKE";
 
 /// Descriptors and threads are counted for the whole process, so tests that use this take turns.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -73,10 +73,15 @@ impl Quiescence {
     /// # Panics
     /// If it cannot be started.
     pub fn stopping(&self, builder: RuntimeBuilder) -> Runtime {
-        let like_soft_roce = std::env::var_os(LIKE_SOFT_ROCE).is_some();
+        let like = std::env::var(LIKE).unwrap_or_default();
+        let (like_nic, like_soft_roce) = match like.as_str() {
+            "" => (false, false),
+            "nic" => (true, false),
+            "soft-roce" => (true, true),
+            other => panic!("{LIKE}={other}: it is nic or soft-roce"),
+        };
         let builder = builder.rnr_retry(0);
-        let builder =
-            builder.verbs_on_control_thread(like_soft_roce).local_ops_alone(like_soft_roce);
+        let builder = builder.verbs_on_control_thread(like_nic).local_ops_alone(like_soft_roce);
         builder.build().expect("a runtime starts")
     }
 

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 #[derive(Clone)]
 pub(super) enum Client {
     Ours(BulkClient, Channel, OnCore),
-    Tonic(tonic_peer::Client, Peer),
+    Tonic(tonic_peer::Client),
 }
 
 /// The runtime whose core makes the calls, as a task for each that is outstanding; without one, the
@@ -30,27 +30,27 @@ impl Client {
     }
 
     pub(super) async fn tonic(address: &str, peer: Peer) -> Result<Self, Failure> {
-        Ok(Self::Tonic(tonic_peer::Client::connect(address, peer.is_unix()).await?, peer))
+        Ok(Self::Tonic(tonic_peer::Client::connect(address, peer.is_unix()).await?))
     }
 
     pub(super) async fn echo(&self, blob: Blob) -> Result<Blob, Failure> {
         match self {
             Self::Ours(client, ..) => Ok(client.echo(blob).await?.into_inner()),
-            Self::Tonic(client, _) => client.call("/bench.Bulk/echo", blob).await,
+            Self::Tonic(client) => client.call("/bench.Bulk/echo", blob).await,
         }
     }
 
     pub(super) async fn put(&self, blob: Blob) -> Result<Blob, Failure> {
         match self {
             Self::Ours(client, ..) => Ok(client.put(blob).await?.into_inner()),
-            Self::Tonic(client, _) => client.call("/bench.Bulk/put", blob).await,
+            Self::Tonic(client) => client.call("/bench.Bulk/put", blob).await,
         }
     }
 
     pub(super) async fn get(&self) -> Result<Blob, Failure> {
         match self {
             Self::Ours(client, ..) => Ok(client.get(Blob::default()).await?.into_inner()),
-            Self::Tonic(client, _) => client.call("/bench.Bulk/get", Blob::default()).await,
+            Self::Tonic(client) => client.call("/bench.Bulk/get", Blob::default()).await,
         }
     }
 
@@ -58,7 +58,7 @@ impl Client {
         let keep = Keep { bytes: bytes as u64 };
         match self {
             Self::Ours(client, ..) => client.keep(keep).await.map(|_| ())?,
-            Self::Tonic(client, _) => client.call("/bench.Bulk/keep", keep).await.map(|_| ())?,
+            Self::Tonic(client) => client.call("/bench.Bulk/keep", keep).await.map(|_| ())?,
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Client {
                     calls += task.await.map_err(|error| Failure::new(error.to_string()))??;
                 }
             }
-            Self::Tonic(_, peer) if peer.is_multi() => {
+            _ if tokio::runtime::Handle::try_current().is_ok() => {
                 let tasks: Vec<_> = loops.into_iter().map(tokio::spawn).collect();
                 for task in tasks {
                     calls += task.await??;

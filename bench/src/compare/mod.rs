@@ -93,6 +93,7 @@ fn conditions(cpus: &[usize], rounds: usize, millis: u64, load: &str) -> String 
          are processes, each kept to a CPU of its own (multi-thread: to all of them).\n\
          Payloads: 1 MiB with 8 calls at once, 16 MiB with 2 (raw: one stream, two messages ahead); they cycle through {} MiB, `cached` \
          through one buffer. This crate's clients take them from `channel.alloc`.\n\
+         Each call in flight is a task of the client's core or of tokio; `block_on` polls them all itself.\n\
          tonic: {}; same compiler, options and allocator.",
         machine::processor(),
         cpus.len(),

@@ -357,7 +357,7 @@ impl World {
         let by_chance = self.now + Duration::from_micros(u64::from(r.u16()) * 16);
         self.now = next.unwrap_or(by_chance).max(self.now);
         let now = self.now;
-        self.connection.with(|c| c.on_timer(now));
+        self.connection.with(|c| c.on_timer(now, true));
         let next = self.connection.get().poll_timeout();
         assert!(next.is_none_or(|next| next > now), "a timeout that does not go away");
     }

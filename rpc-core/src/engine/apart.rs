@@ -30,15 +30,21 @@ impl<D: Device> Chain<'_, D> {
         if self.behind_binds.as_ref().is_some_and(|behind| behind.posted) {
             self.held = self.behind_binds.take().map(|behind| (behind.slot, behind.sge));
         }
+        // Between two rounds of local operations there is always one of everything else: messages that
+        // keep coming do not keep READs from being posted, nor releases small messages.
+        let must_wait = self.has_local_to_post() && !std::mem::take(self.local_last);
         let mut stopped = Stopped::QueueFull;
-        if !self.has_local_to_post() {
-            stopped = self.sends(turn)?;
+        if !must_wait {
+            if self.behind_binds.is_none() {
+                stopped = self.sends(turn)?;
+            }
+            self.release_held(true)?;
+            self.reads()?;
         }
         self.release_held(true)?;
-        if !self.has_local_to_post() {
-            self.reads()?;
-        } else if self.books.is_empty() {
+        if self.books.is_empty() && self.has_local_to_post() {
             self.post_local()?;
+            *self.local_last = true;
         }
         Ok(stopped)
     }

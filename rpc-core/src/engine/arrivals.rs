@@ -155,7 +155,9 @@ impl<D: Device> Engine<D> {
 
     /// Polls the handler once in place. Returns the method's name.
     fn begin(&mut self, turn: &Turn<'_>, arrived: Arrived) -> &'static str {
-        let Some(connection) = self.connections.get(arrived.connection) else { return "" };
+        // What calls before it had to say may have ended their connection.
+        let connection = self.connections.get(arrived.connection).filter(|c| c.is_alive());
+        let Some(connection) = connection else { return "" };
         let slot = arrived.connection.slot;
         let method = match resolve(connection, arrived.method, arrived.name.as_deref()) {
             Ok(method) => method,

@@ -34,7 +34,8 @@ impl<D: Device> Engine<D> {
                 None => tracing::error!("a completion of a request that was never posted"),
             }
         }
-        if taken < completions.len() {
+        self.caught_up = taken < completions.len();
+        if self.caught_up {
             self.polls_dry += 1;
         }
         self.completions = completions;

@@ -21,8 +21,12 @@ use crate::cm::ControlStream;
 use crate::codec::InSegment as Part;
 use crate::mem::{ArenaId, PayloadMut, Pool};
 use crate::protocol::{self, CallId, InBody, InSegment, LeaseId, TransferId};
-use crate::verbs::{Device, Sge};
+use crate::verbs::{Device, Qp, Sge};
 use crate::{Peer, Time};
+
+/// What a device moves for a connection is a sign of life from here on: more than control frames and their
+/// answers come to in many times the bound on silence.
+const MOVING_BYTES: u64 = 64 << 10;
 
 /// One connection of an engine: the state machine, the QP, and everything that ends with them.
 pub(super) struct Connection<D: Device> {
@@ -54,10 +58,14 @@ pub(super) struct Connection<D: Device> {
     pub(super) revoking: VecDeque<LeaseId>,
     /// A SEND whose windows must be bound first, on a device that needs that done apart.
     pub(super) behind_binds: Option<BehindBinds>,
+    /// Whether what was posted last on such a device were binds or invalidations.
+    pub(super) local_last: bool,
     /// Destinations of READs that are posted or may be posted.
     pub(super) transfers: HashMap<TransferId, Vec<PayloadMut>>,
     /// When a READ last brought something, or the first of those that are outstanding began.
     pub(super) read_at: Time,
+    /// What its device had moved when that last counted as a sign of life.
+    pub(super) moved_bytes: u64,
     /// When its send queue last moved.
     pub(super) moved: Moved,
     /// Messages whose payloads have no destination yet.
@@ -147,6 +155,17 @@ impl<D: Device> Connection<D> {
     pub(super) fn stalls_at(&self, too_long: Duration) -> Option<Time> {
         let reads = self.is_alive() && self.protocol.reads_outstanding() > 0;
         reads.then(|| self.read_at + too_long)
+    }
+
+    /// Whether its device has moved bulk since this was last true. Where payloads fill a slow line, what
+    /// the peer says stands behind them, and so does what it is asked.
+    pub(super) fn is_moving(&mut self) -> bool {
+        let moved = self.qp.as_ref().map_or(0, Qp::moved_bytes);
+        let moving = moved.saturating_sub(self.moved_bytes) >= MOVING_BYTES;
+        if moving {
+            self.moved_bytes = moved;
+        }
+        moving
     }
 
     /// Whether its QP is in use, and not in ERR.

@@ -26,6 +26,10 @@ use crate::verbs::Device;
 const SOCKETS_EVERY: Duration = Duration::from_millis(1);
 /// Counters that other threads may read are copied this often, and before the core sleeps.
 const PUBLISH_EVERY: Duration = Duration::from_millis(1);
+/// A core that was not turned for so long may have been given up by its peers.
+const LEFT_ALONE: Duration = Duration::from_secs(1);
+/// Turns at most in which such a core learns of it; what is left then is left to the turns that follow.
+const CATCH_UP_TURNS: u32 = 64;
 /// A core with calls outstanding sleeps no longer than this: a lost notification is rescued then.
 const SAFETY_SLEEP: Duration = Duration::from_millis(100);
 /// A thread's event loop: mailbox, timers, tasks, and one engine for each device in use.
@@ -99,6 +103,21 @@ impl Core {
         let (progress, now) = self.work_with(with_tasks);
         self.look_at_sockets(now);
         progress
+    }
+
+    /// After a time without turns: learns what became of its connections before anything uses them.
+    pub(crate) fn catch_up(&mut self) {
+        if self.clock.now().since(self.sockets_seen) < LEFT_ALONE {
+            return;
+        }
+        for _ in 0..CATCH_UP_TURNS {
+            // Not in order: what a peer said before it went away is worth more than that it went.
+            let idle = self.turn().is_idle();
+            self.wait_for_events(Some(Duration::ZERO));
+            if idle && !self.has_work() {
+                return;
+            }
+        }
     }
 
     /// A turn without a look at descriptors, and when it began.
@@ -243,6 +262,9 @@ impl Core {
             work += 1;
             if let Some(engine) = self.engines.get_mut(usize::from(end.connection.engine)) {
                 engine.handler_ended(turn, end);
+            }
+            if work.is_multiple_of(CALLS_PER_FLUSH) {
+                self.flush(turn);
             }
         }
     }

@@ -85,6 +85,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) async_seen: Time,
     /// The device or a queue is lost, and with it every connection.
     pub(super) failed: bool,
+    /// Whether the last poll left nothing in it.
+    pub(super) caught_up: bool,
     /// How often a poll left nothing in the completion queue.
     pub(super) polls_dry: u64,
     pub(super) timers: BinaryHeap<Reverse<(Time, u32)>>,
@@ -194,11 +196,8 @@ impl<D: Device> Engine<D> {
         let capacity = Capacity::for_limits(&limits)?.lending_at_most(parts.receives_lent_max);
         let cq = device.create_cq(capacity.cqe)?;
         let srq = device.create_srq(&pd, SrqInit { wr_max: capacity.srq_wrs, sge_max: 1 })?;
-        let slab = EagerSlab::new(EagerConfig {
-            slot_bytes: EAGER_BYTES,
-            chunk_slots: EAGER_CHUNK_SLOTS,
-            slots_max: capacity.slots_max,
-        })?;
+        let (chunk_slots, slots_max) = (EAGER_CHUNK_SLOTS, capacity.slots_max);
+        let slab = EagerSlab::new(EagerConfig { slot_bytes: EAGER_BYTES, chunk_slots, slots_max })?;
         let mut registrar = Registrar::new(regions);
         if offload.is_some() {
             for chunk in slab.chunks() {
@@ -251,6 +250,7 @@ impl<D: Device> Engine<D> {
             silence_seen: Time::ZERO,
             async_seen: Time::ZERO,
             failed: false,
+            caught_up: true,
             polls_dry: 0,
             timers: BinaryHeap::new(),
             waker,

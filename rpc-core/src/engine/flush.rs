@@ -109,6 +109,7 @@ pub(super) struct Chain<'a, D: Device> {
     /// Whether binds and invalidations are posted by themselves.
     apart: bool,
     pub(super) behind_binds: &'a mut Option<BehindBinds>,
+    pub(super) local_last: &'a mut bool,
 }
 
 impl<'a, D: Device> Chain<'a, D> {
@@ -135,6 +136,7 @@ impl<'a, D: Device> Chain<'a, D> {
             held: None,
             apart,
             behind_binds: &mut connection.behind_binds,
+            local_last: &mut connection.local_last,
         })
     }
 

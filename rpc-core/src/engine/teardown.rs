@@ -110,11 +110,11 @@ impl Loss {
     }
 }
 
-/// The peer, as people know it.
+/// The peer, as people know it. Its name is its own choice, and this ends in logs and on terminals.
 fn named(peer: &Peer) -> String {
     let mut named = "the peer".to_owned();
     if !peer.name.is_empty() {
-        named.push_str(&format!(" '{}'", peer.name));
+        named.push_str(&format!(" '{}'", peer.name.escape_debug()));
     }
     if let Some(remote) = peer.remote_addr {
         named.push_str(&format!(" at {remote}"));

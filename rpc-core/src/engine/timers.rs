@@ -64,7 +64,10 @@ impl<D: Device> Engine<D> {
             connection.timer = None;
             work += 1;
             if connection.is_open() {
-                connection.protocol.on_timer(turn.now);
+                if connection.is_moving() {
+                    connection.protocol.on_moving(turn.now);
+                }
+                connection.protocol.on_timer(turn.now, self.caught_up);
                 self.retry_waiting(turn, slot);
                 self.pump(turn, slot);
             }

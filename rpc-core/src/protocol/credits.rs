@@ -188,6 +188,10 @@ impl Credits {
         }
         if ahead(header.received, self.accounted) > 0 {
             self.accounted = header.received;
+            if !self.expects_read() {
+                // It moves along, so that the numbers never come round to it again.
+                self.to_read = self.accounted;
+            }
         }
         self.received = want;
         self.standing = self.standing.saturating_sub(1);

@@ -1,10 +1,15 @@
 //! Whether the peer still lives: what was heard of it, and the PING that asks.
 
+use std::time::Duration;
+
 use crate::{Pings, Time};
 
 /// Checks fall on whole ticks of this many nanoseconds, 2^28, about 0.27 s: an idle core that has many
 /// connections wakes once for all whose time is near.
 const TICK: u64 = 1 << 28;
+
+/// A look that comes later than this after its time is not the peer's fault: two ticks.
+const LATE: Duration = Duration::from_nanos(2 * TICK);
 
 /// What is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +76,13 @@ impl Liveness {
         self.sent + 1
     }
 
-    /// It was put into a SEND.
-    pub(super) fn sent(&mut self) {
+    /// It was put into a SEND. The peer has its whole time from now on, not from when it was asked for:
+    /// what this side did in between is not the peer's.
+    pub(super) fn sent(&mut self, now: Time) {
         self.sent += 1;
+        if self.asked.is_some() {
+            self.asked = Some(now);
+        }
     }
 
     /// Whether a PONG repeats the number of a PING that has no answer yet. Answers may be left out, for
@@ -99,8 +108,8 @@ impl Liveness {
         Some(Time::from_nanos(at.as_nanos().saturating_add(TICK - 1) & !(TICK - 1)))
     }
 
-    /// What time has brought about.
-    pub(super) fn look(&mut self, now: Time, busy: bool) -> Due {
+    /// What time has brought about. `caught_up`: all that the peer's device has delivered was looked at.
+    pub(super) fn look(&mut self, now: Time, busy: bool, caught_up: bool) -> Due {
         let Some(due) = self.next(busy).filter(|due| *due <= now) else { return Due::Nothing };
         if self.asked.is_none() {
             self.asked = Some(now);
@@ -108,10 +117,13 @@ impl Liveness {
             self.waits.get_or_insert(self.heard);
             return Due::Ask;
         }
-        // Late by so much, this side stood still itself, and what the peer said meanwhile may not have
-        // been looked at.
-        if now.since(due) > self.pings.answer_within() / 4 {
+        // Late by so much, this side stood still itself, and what the peer said meanwhile may still be on its
+        // way to here.
+        if now.since(due) > LATE {
             self.asked = Some(now);
+            return Due::Nothing;
+        }
+        if !caught_up {
             return Due::Nothing;
         }
         self.over = true;
@@ -121,8 +133,6 @@ impl Liveness {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -142,20 +152,20 @@ mod tests {
         let tick = Duration::from_nanos(TICK);
         let ask = alive.next(true).unwrap();
         assert!(ask >= at(2000) && ask <= at(2000) + tick);
-        assert_eq!(alive.look(at(1999), true), Due::Nothing);
-        assert_eq!(alive.look(ask, true), Due::Ask);
+        assert_eq!(alive.look(at(1999), true, true), Due::Nothing);
+        assert_eq!(alive.look(ask, true, true), Due::Ask);
         let judge = alive.next(true).unwrap();
         assert!(judge >= ask + 5 * SECOND && judge <= ask + 5 * SECOND + tick);
-        assert_eq!(alive.look(judge, true), Due::Dead { since: Time::ZERO });
+        assert_eq!(alive.look(judge, true, true), Due::Dead { since: Time::ZERO });
         assert_eq!(alive.next(true), None, "it is given up once");
     }
 
     #[test]
     fn whatever_is_heard_begins_the_wait_anew() {
         let mut alive = liveness();
-        assert_eq!(alive.look(at(3000), true), Due::Ask);
+        assert_eq!(alive.look(at(3000), true, true), Due::Ask);
         alive.heard(at(7000));
-        assert_eq!(alive.look(at(8400), true), Due::Nothing);
+        assert_eq!(alive.look(at(8400), true, true), Due::Nothing);
         assert!(alive.next(true).unwrap() >= at(9000));
         assert!(alive.next(false).unwrap() >= at(37_000));
     }
@@ -172,10 +182,30 @@ mod tests {
     #[test]
     fn a_side_that_stood_still_gives_its_peer_the_whole_wait_again() {
         let mut alive = liveness();
-        assert_eq!(alive.look(at(3000), true), Due::Ask);
-        assert_eq!(alive.look(at(60_000), true), Due::Nothing);
-        assert_eq!(alive.look(at(64_900), true), Due::Nothing);
-        assert!(matches!(alive.look(at(65_400), true), Due::Dead { .. }));
+        assert_eq!(alive.look(at(3000), true, true), Due::Ask);
+        assert_eq!(alive.look(at(60_000), true, true), Due::Nothing);
+        assert_eq!(alive.look(at(64_900), true, true), Due::Nothing);
+        assert!(matches!(alive.look(at(65_400), true, true), Due::Dead { .. }));
+    }
+
+    #[test]
+    fn the_peers_time_begins_when_the_ping_is_sent() {
+        let mut alive = liveness();
+        assert_eq!(alive.look(at(3000), true, true), Due::Ask);
+        alive.sent(at(7900));
+        assert_eq!(alive.look(at(8400), true, true), Due::Nothing);
+        assert!(alive.next(true).unwrap() >= at(12_900));
+    }
+
+    #[test]
+    fn nobody_is_given_up_while_what_arrived_has_not_been_looked_at() {
+        let mut alive = liveness();
+        let ask = alive.next(true).unwrap();
+        assert_eq!(alive.look(ask, true, true), Due::Ask);
+        let judge = alive.next(true).unwrap();
+        assert_eq!(alive.look(judge, true, false), Due::Nothing);
+        assert_eq!(alive.next(true), Some(judge), "it is looked at again at once");
+        assert!(matches!(alive.look(judge, true, true), Due::Dead { .. }));
     }
 
     #[test]
@@ -188,7 +218,10 @@ mod tests {
     #[test]
     fn switched_off_it_never_looks() {
         let mut alive = Liveness::new(Time::ZERO, Pings::off(), false);
-        assert_eq!((alive.next(true), alive.look(at(u64::MAX >> 20), true)), (None, Due::Nothing));
+        assert_eq!(
+            (alive.next(true), alive.look(at(u64::MAX >> 20), true, true)),
+            (None, Due::Nothing)
+        );
     }
 
     #[test]
@@ -196,8 +229,8 @@ mod tests {
         let mut alive = liveness();
         assert!(!alive.takes(0) && !alive.takes(1));
         let first = alive.number();
-        alive.sent();
-        alive.sent();
+        alive.sent(Time::ZERO);
+        alive.sent(Time::ZERO);
         assert!(alive.takes(first + 1) && !alive.takes(first + 1) && !alive.takes(first));
     }
 }

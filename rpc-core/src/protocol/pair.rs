@@ -226,7 +226,7 @@ impl Pair {
         }
         for peer in self.peers.iter_mut().filter(|peer| !peer.stopped) {
             if peer.connection.poll_timeout().is_some_and(|timeout| timeout <= to) {
-                peer.connection.on_timer(to);
+                peer.connection.on_timer(to, true);
                 let next = peer.connection.poll_timeout();
                 assert!(next.is_none_or(|next| next > to), "a timeout that does not go away");
             }

@@ -53,7 +53,12 @@ impl LocalRuntime {
 
     /// Drives the core until `future` is ready. The future is polled on the core, so calls made in
     /// it take no thread hop.
+    ///
+    /// Between two of these, and between turns, the core does nothing: its calls in progress stand still,
+    /// and a peer that asks for a sign of life gets none. One that is left alone for longer than
+    /// [`Pings`](crate::Pings) allow has lost its connections; what is called next connects anew.
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        self.core.catch_up();
         drive(&mut self.core, future)
     }
 

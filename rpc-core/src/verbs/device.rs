@@ -224,6 +224,11 @@ pub trait Qp: Send + 'static {
     fn to_rts(&mut self, attr: &QpAttr) -> Result<(), VerbsError>;
     /// Any state → ERR: outstanding requests complete with a flush error.
     fn to_err(&mut self) -> Result<(), VerbsError>;
+    /// Bytes that went to and came from this QP's peer so far, as far as the device can tell: also of READs
+    /// that the peer makes, which nothing else shows. 0 where it cannot.
+    fn moved_bytes(&self) -> u64 {
+        0
+    }
     /// Begins a chain that one [`SendBatch::post`] hands to the device.
     fn batch(&mut self) -> Self::Batch<'_>;
 }

@@ -25,7 +25,6 @@ use std::time::Duration;
 use rpc_core::{Channel, Pings, Runtime, block_on};
 
 use args::{Args, Command};
-use service::SoakClient;
 
 /// Payload memory of each process: what a dozen of the longest calls take, twice.
 const BUDGET_BYTES: u64 = 192 << 20;
@@ -78,10 +77,9 @@ fn runtime(args: &Args) -> Result<Runtime, String> {
 }
 
 /// A client that is connected.
-fn connect(runtime: &Runtime, args: &Args) -> Result<SoakClient, String> {
+fn connect(runtime: &Runtime, args: &Args) -> Result<Channel, String> {
     let channel = Channel::builder(&args.address).runtime(runtime).connect_timeout(PATIENCE);
-    let connected = block_on(channel.connect());
-    connected.map(SoakClient::new).map_err(|status| format!("no connection: {status}"))
+    block_on(channel.connect()).map_err(|status| format!("no connection: {status}"))
 }
 
 /// Prints a line for whoever reads this process.

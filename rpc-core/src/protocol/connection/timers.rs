@@ -46,7 +46,10 @@ impl Live<'_> {
 
 impl Connection {
     /// Time has come to what [`poll_timeout`](Self::poll_timeout) said. Early calls do no harm.
-    pub fn on_timer(&mut self, now: Time) {
+    ///
+    /// `caught_up`: every SEND of the peer that the device has delivered was given to
+    /// [`on_message`](Self::on_message). Until then the peer is not judged for its silence.
+    pub fn on_timer(&mut self, now: Time, caught_up: bool) {
         while !self.is_closed() {
             let (deadlines, live) = self.deadlines();
             let Some(timer) = deadlines.due(now, |timer| live.matters(timer)) else { break };
@@ -64,9 +67,14 @@ impl Connection {
             }
         }
         if self.is_confirmed() {
-            self.look_for_life(now);
+            self.look_for_life(now, caught_up);
         }
         self.settle();
+    }
+
+    /// The device has moved so much to the peer or from it that it must live, though it has said nothing.
+    pub fn on_moving(&mut self, now: Time) {
+        self.liveness.heard(now);
     }
 
     /// When the peer's silence is looked at next.
@@ -90,8 +98,8 @@ impl Connection {
             || self.credits.expects_read()
     }
 
-    fn look_for_life(&mut self, now: Time) {
-        match self.liveness.look(now, self.is_waiting()) {
+    fn look_for_life(&mut self, now: Time, caught_up: bool) {
+        match self.liveness.look(now, self.is_waiting(), caught_up) {
             Due::Nothing => {}
             Due::Ask => self.outbox.ping = true,
             Due::Dead { since } => {

@@ -116,7 +116,7 @@ impl Connection {
         } else if self.state == State::Confirming {
             Ok(())
         } else {
-            self.fill_control(writer)
+            self.fill_control(now, writer)
                 .and_then(|()| self.fill_answers(filling))
                 .and_then(|()| self.fill_requests(now, filling))
         };
@@ -144,12 +144,12 @@ impl Connection {
         Ok(())
     }
 
-    fn fill_control(&mut self, writer: &mut SendWriter<'_>) -> Result<(), Full> {
+    fn fill_control(&mut self, now: Time, writer: &mut SendWriter<'_>) -> Result<(), Full> {
         let outbox = &mut self.outbox;
         if outbox.ping {
             let nonce = self.liveness.number();
             put(writer, FrameType::Ping, 0, |w| Nonce { nonce }.encode(w))?;
-            self.liveness.sent();
+            self.liveness.sent(now);
             self.counters.pings += 1;
             outbox.ping = false;
         }

@@ -144,7 +144,7 @@ fn run(role: Role, acts: Vec<Do>) {
             }
             Do::Time { ms } => {
                 raw.now = raw.now + std::time::Duration::from_millis(ms);
-                raw.connection.on_timer(raw.now);
+                raw.connection.on_timer(raw.now, true);
             }
             Do::Drain => raw.drain(),
         }

@@ -144,7 +144,7 @@ fn a_peer_that_never_releases_meets_expiry_and_then_loses_the_connection() {
         let call = raw.posted(body);
         raw.connection.cancel_call(now, call);
         now = now + Duration::from_secs(2);
-        raw.connection.on_timer(now);
+        raw.connection.on_timer(now, true);
         for event in raw.events() {
             match event {
                 Event::Revoke { lease, expired: true } => raw.connection.on_lease_revoked(lease),

@@ -174,6 +174,12 @@ impl Qp for SoftQp {
         Ok(())
     }
 
+    fn moved_bytes(&self) -> u64 {
+        let state = self.shared.lock();
+        let link = state.core.qps.get(self.id).and_then(|qp| state.links.get(qp.link?));
+        link.map_or(0, |link| link.moved)
+    }
+
     fn batch(&mut self) -> SoftBatch<'_> {
         SoftBatch::new(self)
     }

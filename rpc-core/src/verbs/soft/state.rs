@@ -245,7 +245,9 @@ impl State {
             if buffered == 0 {
                 break None;
             }
-            match link.tx.write(&mut link.stream) {
+            let written = link.tx.write(&mut link.stream);
+            link.moved += buffered.saturating_sub(link.tx.buffered()) as u64;
+            match written {
                 Ok(true) if link.active.is_empty() => break None,
                 Ok(true) if budget > buffered => budget -= buffered,
                 Ok(_) => break None,
@@ -351,8 +353,13 @@ impl State {
         let mut budget = READ_BYTES_TURN;
         let ended = loop {
             match link.rx.read(&mut link.stream, core, link.guid, stage) {
-                Ok((count, true)) if count < budget => budget -= count,
-                Ok(_) => break None,
+                Ok((count, more)) => {
+                    link.moved += count as u64;
+                    if !more || count >= budget {
+                        break None;
+                    }
+                    budget -= count;
+                }
                 Err(why) => break Some(why),
             }
         };

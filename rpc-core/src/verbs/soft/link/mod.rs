@@ -57,6 +57,8 @@ pub(super) struct Link {
     pub(super) probe: bool,
     /// The last write was cut short: wait until there is room.
     pub(super) blocked: bool,
+    /// Bytes that went in and out so far.
+    pub(super) moved: u64,
 }
 
 impl Link {
@@ -68,6 +70,7 @@ impl Link {
             tx: Tx::default(),
             active: VecDeque::new(),
             acks: Vec::new(),
+            moved: 0,
             dirty: false,
             probe: false,
             blocked: false,

@@ -185,6 +185,24 @@ fn bulk_of_one_qp_does_not_stop_the_calls_of_another() {
 }
 
 #[test]
+fn both_ends_see_how_much_a_read_moves() {
+    for via in [Via::Mem, Via::Tcp] {
+        let mut world = World::new(via);
+        let key = world.b.bind(0, 1, 0, MEMORY as u32);
+        world.settle();
+        let moved = |world: &World| [&world.a, &world.b].map(|side| side.qps[0].moved_bytes());
+        let before = moved(&world);
+        let (to, from) = (world.a.sge(0, MEMORY as u32), world.b.remote(0, key));
+        world.a.read(0, 2, to, from);
+        world.until(1, 1);
+        let grown: Vec<_> = moved(&world).iter().zip(before).map(|(now, was)| now - was).collect();
+        // The bytes and their headers: the side that is read has nothing else that tells it.
+        let (least, most) = (MEMORY as u64, MEMORY as u64 + (64 << 10));
+        assert!(grown.iter().all(|grown| (least..most).contains(grown)), "{grown:?}");
+    }
+}
+
+#[test]
 fn unsignaled_messages_are_acknowledged_by_the_traffic_that_follows() {
     let mut world = World::new(Via::Mem);
     for round in 0..1000 {
