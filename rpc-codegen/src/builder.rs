@@ -165,6 +165,9 @@ impl Builder {
         if let Some(dir) =
             self.out_dir.clone().or_else(|| std::env::var_os("OUT_DIR").map(Into::into))
         {
+            if self.out_dir.is_none() {
+                output::remove_stale(&dir, &protos, &packages, &mut problems);
+            }
             output::write(&dir, &self.include_file, &packages, &descriptors, &mut problems);
         } else {
             problems.push(

@@ -1,9 +1,11 @@
 //! Files on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 
 use crate::errors::Problems;
 
@@ -45,6 +47,35 @@ pub(crate) fn write(
     let include = dir.join(include_file);
     write_if_changed(&include.with_extension("bin"), descriptors, problems);
     write_if_changed(&include, include_tree(packages).as_bytes(), problems);
+}
+
+/// Where it is noted what the last run made of these `.proto` files.
+fn note_of(dir: &Path, protos: &[&Path]) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    protos.hash(&mut hasher);
+    dir.join(format!("rpc-codegen-{:016x}.files", hasher.finish()))
+}
+
+/// Removes what the last run made of the same `.proto` files and this one does not: a package that has
+/// another name now would still be found under the old one, and the crate compile against what is gone.
+///
+/// For `OUT_DIR` alone, where nothing stands that is anybody else's.
+pub(crate) fn remove_stale(
+    dir: &Path,
+    protos: &[&Path],
+    packages: &[Package],
+    problems: &mut Problems,
+) {
+    let note = note_of(dir, protos);
+    let made: Vec<String> = packages.iter().map(Package::file_name).collect();
+    let before = fs::read_to_string(&note).unwrap_or_default();
+    for name in before.lines().filter(|name| !made.iter().any(|made| made == name)) {
+        // As it was written here: a name, and never a path.
+        if name.ends_with(".rs") && Path::new(name).file_name() == Some(OsStr::new(name)) {
+            let _ = fs::remove_file(dir.join(name)); // it may be gone already
+        }
+    }
+    write_if_changed(&note, made.join("\n").as_bytes(), problems);
 }
 
 /// A file that is as it should be keeps its time stamp, so nothing is compiled anew.
@@ -96,5 +127,32 @@ fn append<'a>(node: &Node<'a>, path: &mut Vec<&'a str>, text: &mut String) {
         append(child, path, text);
         let _ = writeln!(text, "{indent}}}");
         path.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_that_has_another_name_now_is_not_found_under_the_old_one() {
+        let dir = std::env::temp_dir().join(format!("rpc-codegen-stale-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let run = |proto: &str, name: &str| {
+            let package =
+                Package { name: name.to_owned(), module: Vec::new(), text: "// text".to_owned() };
+            let mut problems = Problems::default();
+            remove_stale(&dir, &[Path::new(proto)], std::slice::from_ref(&package), &mut problems);
+            write(&dir, "all.rs", &[package], &[], &mut problems);
+            problems.unless(()).unwrap();
+        };
+        run("one.proto", "one.v1");
+        run("other.proto", "other.v1");
+        fs::write(dir.join("of_another.rs"), "// not ours").unwrap();
+        run("one.proto", "one.v2");
+        let is_there = |name: &str| dir.join(name).exists();
+        assert!(!is_there("one.v1.rs") && is_there("one.v2.rs"));
+        assert!(is_there("other.v1.rs") && is_there("of_another.rs"), "they are not its own");
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

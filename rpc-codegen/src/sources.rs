@@ -117,6 +117,12 @@ fn advice(text: &str, includes: &[&Path]) -> Option<String> {
         }
     };
     if text.contains("is not in any include path") {
+        if let Some(missing) = includes.iter().find(|path| !path.is_dir()) {
+            return Some(format!(
+                ": the include folder {} does not exist; is its name spelled right?",
+                missing.display()
+            ));
+        }
         return Some(format!(
             ": there is no such file here, nor below {}; is its name spelled right?",
             folders()

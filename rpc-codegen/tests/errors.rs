@@ -115,6 +115,16 @@ fn several_files_report_all_their_problems_in_one_go() {
 }
 
 #[test]
+fn an_include_folder_that_is_not_there_is_named() {
+    let found = Builder::new()
+        .out_dir(env!("CARGO_TARGET_TMPDIR"))
+        .compile(&["fixtures/bad/methods.proto"], &["../prto"])
+        .unwrap_err()
+        .to_string();
+    assert!(found.contains("the include folder ../prto does not exist"), "{found}");
+}
+
+#[test]
 fn renames_that_hit_nothing_or_are_no_names_are_told() {
     let builder = Builder::new()
         .rename_service(".kv.v1.Kx", "Other")

@@ -18,7 +18,13 @@ pub struct Pings {
     busy_after: Duration,
     idle_after: Duration,
     timeout: Duration,
+    /// Whether the timeout was set; otherwise a slow device may raise it.
+    timeout_is_set: bool,
 }
+
+/// ACK timeouts of a device that the peer may take for an answer, at least: a PING or its answer may be
+/// lost with what stands before it, again and again, and that says nothing of the peer.
+const ACK_TIMEOUTS: u32 = 8;
 
 /// Below this a busy machine's scheduler decides who lives.
 const LEAST: Duration = Duration::from_millis(100);
@@ -34,6 +40,7 @@ impl Pings {
             busy_after: Duration::from_secs(2),
             idle_after: Duration::from_secs(30),
             timeout: Duration::from_secs(5),
+            timeout_is_set: false,
         }
     }
 
@@ -63,10 +70,20 @@ impl Pings {
     }
 
     /// How long the peer may take for a sign of life after that, before the connection ends. 0.1 s to an
-    /// hour; default: 5 s, since handlers that block may keep a core that long.
+    /// hour; default: 5 s, since handlers that block may keep a core that long, and 17 s on soft-RoCE, which
+    /// takes two seconds to notice that a packet was lost.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.clamp(LEAST, MOST);
+        self.timeout_is_set = true;
+        self
+    }
+
+    /// For connections of a device that transmits again what was not acknowledged for so long.
+    pub(crate) fn on_device(mut self, ack_timeout: Duration) -> Self {
+        if !self.timeout_is_set {
+            self.timeout = self.timeout.max(ACK_TIMEOUTS * ack_timeout);
+        }
         self
     }
 
@@ -100,5 +117,20 @@ impl Pings {
 impl Default for Pings {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_slow_to_transmit_again_has_longer_unless_a_time_was_set() {
+        let slow = Duration::from_secs(2);
+        assert_eq!(Pings::new().on_device(slow).answer_within(), ACK_TIMEOUTS * slow);
+        let quick = Duration::from_millis(67);
+        assert_eq!(Pings::new().on_device(quick).answer_within(), Duration::from_secs(5));
+        let set = Pings::new().timeout(Duration::from_secs(3)).on_device(slow);
+        assert_eq!(set.answer_within(), Duration::from_secs(3));
     }
 }

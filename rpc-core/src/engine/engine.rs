@@ -246,7 +246,7 @@ impl<D: Device> Engine<D> {
             read_stall: read_stall(&limits),
             silence_max: limits.silence_max,
             local_ops_alone: limits.local_ops_alone,
-            pings: parts.pings,
+            pings: parts.pings.on_device(limits.ack_timeout()),
             silence_seen: Time::ZERO,
             async_seen: Time::ZERO,
             failed: false,
