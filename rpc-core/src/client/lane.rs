@@ -51,7 +51,8 @@ pub(super) struct Connection {
 }
 
 /// Connections of one lane that only wait for their last calls. A server that goes away keeps none for
-/// long, so there are more only of one that breaks its word; the oldest is closed then.
+/// long, so there are more only of one that breaks its word; the older ones are closed then, and are gone
+/// when their calls have ended or been given up.
 const RETIRED_MAX: usize = 4;
 
 /// What a lane is doing.
@@ -256,7 +257,9 @@ impl Observer for Lane {
         }
         state.connection = None;
         state.retired.push_back(key);
-        let over = (state.retired.len() > RETIRED_MAX).then(|| state.retired.pop_front()).flatten();
+        // It stays among them until it is gone: its end is not that of an attempt.
+        let over = state.retired.len().checked_sub(RETIRED_MAX + 1);
+        let over = over.and_then(|at| state.retired.get(at).copied());
         state.lost = true;
         self.tell(state);
         if let Some(over) = over {
@@ -334,5 +337,30 @@ impl Drop for Alarm {
         let id = self.id;
         // After the one that set it: jobs keep their order.
         self.shared.run_on_core(Box::new(move |core| core.remove_alarm(id)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_connection_that_was_closed_for_want_of_room_is_not_that_of_the_attempt() {
+        let runtime = Runtime::builder().build().unwrap();
+        let target = Target::InProcess { server: 0 };
+        let (options, watch) = (ChannelOptions::default(), Arc::default());
+        let lane = Lane::new(&runtime, 0, target, &options, &watch);
+        let negotiated = Negotiated { eager_bytes: 9216, message_bytes_max: 1 << 20 };
+        let key = |slot| ConnectionKey { engine: 0, slot, generation: 1 };
+        for slot in 0..=RETIRED_MAX as u32 {
+            lane.ready(key(slot), negotiated);
+            lane.retiring(key(slot));
+        }
+        lane.lock().connecting = true;
+        for slot in 0..=RETIRED_MAX as u32 {
+            lane.lost(key(slot), Status::unavailable("gone"));
+        }
+        let state = lane.lock();
+        assert!(state.connecting && state.failure.is_none() && state.retired.is_empty());
     }
 }

@@ -41,7 +41,6 @@ impl<D: Device> Chain<'_, D> {
             self.release_held(true)?;
             self.reads()?;
         }
-        self.release_held(true)?;
         if self.books.is_empty() && self.has_local_to_post() {
             self.post_local()?;
             *self.local_last = true;

@@ -1,5 +1,6 @@
 //! Calls that arrive: found, begun in place, answered.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::capacity::CALLS_PER_FLUSH;
+use super::capacity::{CALLS_PER_FLUSH, COMPLETIONS_PER_TURN};
 use super::connection::Waiting;
 use super::drive::Turn;
 use super::engine::Engine;
@@ -37,11 +38,37 @@ pub(super) struct Arrived {
     pub(super) body: ReceivedBody,
 }
 
-/// A call that waits for a handler of its server to end.
-pub(super) struct Queued {
-    arrived: Arrived,
-    method: Method,
+/// Calls that wait for a handler of their server to end, in their order.
+pub(super) struct Queue {
     load: std::sync::Arc<ServerLoad>,
+    calls: VecDeque<(Arrived, Method)>,
+}
+
+/// What is done beside handlers that are begun one after the other: what they have said is sent now and
+/// then, and one that keeps the core is noticed.
+struct Pace<'a> {
+    turn: &'a Turn<'a>,
+    begun: usize,
+    started: Time,
+}
+
+impl<'a> Pace<'a> {
+    fn new(turn: &'a Turn<'a>) -> Self {
+        Self { turn, begun: 0, started: turn.clock.now() }
+    }
+
+    fn before_each<D: Device>(&self, engine: &mut Engine<D>) {
+        if self.begun > 0 && self.begun.is_multiple_of(CALLS_PER_FLUSH) {
+            engine.flush_dirty(self.turn);
+        }
+    }
+
+    fn after_each(&mut self, method: &'static str) {
+        let ended = self.turn.clock.now();
+        self.turn.report_stall(method, ended.since(self.started));
+        self.started = ended;
+        self.begun += 1;
+    }
 }
 
 /// An answer's lease outlives the call that it answers: the peer needs time to READ it. It has until
@@ -69,7 +96,7 @@ impl<D: Device> Engine<D> {
         });
     }
 
-    /// Begins the calls that arrived in this turn.
+    /// Begins the calls that arrived in this turn, those that waited for a place before them.
     pub(super) fn begin_arrived(&mut self, turn: &Turn<'_>) -> usize {
         let begun = self.begin_queued(turn);
         if self.arrived.is_empty() {
@@ -77,15 +104,11 @@ impl<D: Device> Engine<D> {
         }
         let mut arrived = std::mem::take(&mut self.arrived);
         let count = arrived.len();
-        let mut started = turn.clock.now();
-        for (begun, call) in arrived.drain(..).enumerate() {
-            if begun > 0 && begun.is_multiple_of(CALLS_PER_FLUSH) {
-                self.flush_dirty(turn);
-            }
+        let mut pace = Pace::new(turn);
+        for call in arrived.drain(..) {
+            pace.before_each(self);
             let method = self.begin(turn, call);
-            let ended = turn.clock.now();
-            turn.report_stall(method, ended.since(started));
-            started = ended;
+            pace.after_each(method);
         }
         if self.arrived.is_empty() {
             self.arrived = arrived; // for its memory
@@ -93,19 +116,28 @@ impl<D: Device> Engine<D> {
         count + begun
     }
 
-    /// Begins calls that waited and whose server has a place now, in their order.
+    /// Begins calls that waited and whose server has a place now, in their order, within a turn's budget.
     fn begin_queued(&mut self, turn: &Turn<'_>) -> usize {
+        if self.queued.is_empty() {
+            return 0;
+        }
         let mut begun = 0;
-        for _ in 0..self.queued.len() {
-            let Some(queued) = self.queued.pop_front() else { break };
-            match queued.load.try_take() {
-                Some(place) => {
-                    self.run(turn, queued.arrived, queued.method, Some(place));
-                    begun += 1;
-                }
-                None => self.queued.push_back(queued),
+        let mut pace = Pace::new(turn);
+        // A handler may end connections, and with them what waits: the queues are looked up anew.
+        for index in 0..self.queued.len() {
+            while begun < COMPLETIONS_PER_TURN
+                && let Some(queue) =
+                    self.queued.get_mut(index).filter(|queue| !queue.calls.is_empty())
+                && let Some(place) = queue.load.try_take()
+                && let Some((arrived, method)) = queue.calls.pop_front()
+            {
+                pace.before_each(self);
+                self.run(turn, arrived, method, Some(place));
+                pace.after_each(method.path);
+                begun += 1;
             }
         }
+        self.queued.retain(|queue| !queue.calls.is_empty());
         begun
     }
 
@@ -118,17 +150,21 @@ impl<D: Device> Engine<D> {
         arrived: Arrived,
         method: Method,
     ) -> Option<(Arrived, Place)> {
+        let at = self.queued.iter().position(|queue| std::sync::Arc::ptr_eq(&queue.load, load));
+        let waiting = at.map_or(0, |at| self.queued[at].calls.len());
         // Those that wait come first.
-        let waiting = self.queued.iter().filter(|other| std::sync::Arc::ptr_eq(&other.load, load));
-        let waiting = waiting.count();
         if waiting == 0
             && let Some(place) = load.try_take()
         {
             return Some((arrived, place));
         }
         if waiting < load.queued_max as usize {
-            let load = std::sync::Arc::clone(load);
-            self.queued.push_back(Queued { arrived, method, load });
+            let at = at.unwrap_or_else(|| {
+                let load = std::sync::Arc::clone(load);
+                self.queued.push(Queue { load, calls: VecDeque::new() });
+                self.queued.len() - 1
+            });
+            self.queued[at].calls.push_back((arrived, method));
             return None;
         }
         self.counters.errors += 1;
@@ -149,8 +185,9 @@ impl<D: Device> Engine<D> {
             |waiting| !matches!(waiting, Waiting::Answer { call: other, .. } if *other == call),
         );
         self.arrived.retain(|arrived| arrived.connection != key || arrived.call != call);
-        self.queued
-            .retain(|queued| queued.arrived.connection != key || queued.arrived.call != call);
+        for queue in &mut self.queued {
+            queue.calls.retain(|(queued, _)| queued.connection != key || queued.call != call);
+        }
     }
 
     /// Polls the handler once in place. Returns the method's name.

@@ -26,9 +26,8 @@ use crate::verbs::Device;
 const SOCKETS_EVERY: Duration = Duration::from_millis(1);
 /// Counters that other threads may read are copied this often, and before the core sleeps.
 const PUBLISH_EVERY: Duration = Duration::from_millis(1);
-/// A core that was not turned for so long may have been given up by its peers.
-const LEFT_ALONE: Duration = Duration::from_secs(1);
-/// Turns at most in which such a core learns of it; what is left then is left to the turns that follow.
+/// Turns at most in which a core that was left alone learns what became of its connections; what is left
+/// then is left to the turns that follow.
 const CATCH_UP_TURNS: u32 = 64;
 /// A core with calls outstanding sleeps no longer than this: a lost notification is rescued then.
 const SAFETY_SLEEP: Duration = Duration::from_millis(100);
@@ -107,14 +106,13 @@ impl Core {
 
     /// After a time without turns: learns what became of its connections before anything uses them.
     pub(crate) fn catch_up(&mut self) {
-        if self.clock.now().since(self.sockets_seen) < LEFT_ALONE {
+        if self.clock.now().since(self.sockets_seen) < SOCKETS_EVERY {
             return;
         }
+        // The first turn looks at the sockets after its completions: what a peer said before it went
+        // away is taken before it is noticed that it went.
         for _ in 0..CATCH_UP_TURNS {
-            // Not in order: what a peer said before it went away is worth more than that it went.
-            let idle = self.turn().is_idle();
-            self.wait_for_events(Some(Duration::ZERO));
-            if idle && !self.has_work() {
+            if self.turn().is_idle() {
                 return;
             }
         }

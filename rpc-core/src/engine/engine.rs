@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use super::arrivals::{Arrived, Queued};
+use super::arrivals::{Arrived, Queue};
 use super::capacity::{
     COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS, SEND_WRS_CONTROL,
 };
@@ -67,7 +67,7 @@ pub(crate) struct Engine<D: Device> {
     /// Calls that arrived in this turn.
     pub(super) arrived: Vec<Arrived>,
     /// Calls that wait for a handler of their server to end.
-    pub(super) queued: VecDeque<Queued>,
+    pub(super) queued: Vec<Queue>,
     /// Connections whose messages wait for memory, in turn.
     pub(super) fetches: VecDeque<ConnectionKey>,
     /// How long a connection's READs may bring nothing while others wait for its memory.
@@ -241,7 +241,7 @@ impl<D: Device> Engine<D> {
             receives_posted: 0,
             receives_lent: 0,
             arrived: Vec::new(),
-            queued: VecDeque::new(),
+            queued: Vec::new(),
             fetches: VecDeque::new(),
             read_stall: read_stall(&limits),
             silence_max: limits.silence_max,

@@ -131,30 +131,28 @@ async fn encode<R: Message>(
     let deadline = limits.deadline;
     let limits =
         outbound::limits(limits.eager_bytes, metadata.encoded_len(), limits.message_bytes_max);
-    let len = message.encoded_len() as u64;
     let encoded = Encoded::new(&message, &limits).map_err(unsendable)?;
     // Whatever the message held is held by what was encoded, if it is still needed.
     drop(message);
     match encoded {
         Encoded::Eager(outbound) => Ok(Answered { outbound, metadata, allowed: None, deadline }),
         Encoded::Large(rope) => {
-            let placed = Box::pin(place(rope, len, context, limits, allowance)).await;
+            let placed = Box::pin(place(rope, context, limits, allowance)).await;
             let (outbound, allowed) = placed?;
             Ok(Answered { outbound, metadata, allowed: Some(allowed), deadline })
         }
     }
 }
 
-/// Brings an answer of `len` bytes into payload memory, when its connection may have more of it.
+/// Brings an answer into payload memory, when its connection may have more of it.
 async fn place(
     rope: Rope,
-    len: u64,
     context: &CallContext,
     limits: OutboundLimits,
     allowance: &Arc<Allowance>,
 ) -> Result<(Outbound, Allowed), Status> {
     // Before memory is taken: a peer that does not release its answers waits for itself.
-    let taken = allowance.take(len).await;
+    let taken = allowance.take(rope.len() as u64).await;
     let allowed = taken.map_err(|error| Status::resource_exhausted(error.to_string()))?;
     let outbound = rope.place(&context.pool, Use::Response, &limits).await.map_err(unsendable)?;
     Ok((outbound, allowed))

@@ -14,8 +14,11 @@ use rpc_core::{JoinError, LocalRuntime, Runtime, Server, block_on};
 use rpc_tests::{Place, Quiescence};
 use rustix::event::epoll;
 
-use crate::fixture::{Number, PAYLOADS, ProbeClient, ProbeServer, Served, blob, idle_probing};
-use rpc_tests::devices::{counters, usage};
+use crate::fixture::{
+    Number, PAYLOADS, ProbeClient, ProbeServer, Served, blob, idle_probing, let_connections_end,
+    together,
+};
+use rpc_tests::devices::counters;
 
 /// Small and large calls, one after the other; each answer is checked.
 async fn calls(probe: ProbeClient, count: u64) {
@@ -33,6 +36,15 @@ fn pair(quiescence: &mut Quiescence, cores: usize) -> (Served, ProbeClient, Runt
     let served = Served::start(&server);
     let probe = served.client(&client);
     (served, probe, client)
+}
+
+/// A server in a runtime of its own, and a core that this thread turns.
+fn beside_this_thread(quiescence: &mut Quiescence) -> (Runtime, Served, LocalRuntime) {
+    let server = quiescence.runtime(Runtime::builder());
+    let served = Served::start(&server);
+    let local = Runtime::builder().rnr_retry(0).on_this_thread().unwrap();
+    quiescence.watch(local.runtime());
+    (server, served, local)
 }
 
 #[test]
@@ -115,16 +127,6 @@ fn calls_work_from_tasks_of_cores_without_a_send_future() {
     quiescence.end();
 }
 
-/// Takes the turns that end a local runtime's last connection; nobody else takes them.
-fn let_connections_end(local: &mut LocalRuntime) {
-    loop {
-        let _ = local.turn();
-        if local.prepare_to_sleep() && usage(local.runtime()).qps == 0 {
-            return;
-        }
-    }
-}
-
 #[test]
 fn a_device_that_says_nothing_of_a_request_loses_the_connection_and_ends_its_calls() {
     if Place::here().skips("its device answers for a process that stands still") {
@@ -165,10 +167,7 @@ fn a_device_that_says_nothing_of_a_request_loses_the_connection_and_ends_its_cal
 #[test]
 fn a_thread_can_be_the_core_itself() {
     let mut quiescence = Quiescence::begin();
-    let server = quiescence.runtime(Runtime::builder());
-    let served = Served::start(&server);
-    let mut local = Runtime::builder().rnr_retry(0).on_this_thread().unwrap();
-    quiescence.watch(local.runtime());
+    let (server, served, mut local) = beside_this_thread(&mut quiescence);
     let address = served.address.clone();
     let runtime = local.runtime().clone();
     let channel =
@@ -190,10 +189,7 @@ fn a_burst_of_calls_leaves_in_parts_so_that_the_peer_begins_before_it_is_all_the
     /// What a core sends at once, at most.
     const CALLS_PER_SEND: u64 = 16;
     let mut quiescence = Quiescence::begin();
-    let server = quiescence.runtime(Runtime::builder());
-    let served = Served::start(&server);
-    let mut local = Runtime::builder().rnr_retry(0).on_this_thread().unwrap();
-    quiescence.watch(local.runtime());
+    let (server, served, mut local) = beside_this_thread(&mut quiescence);
     let runtime = local.runtime().clone();
     let channel = rpc_core::Channel::builder(&served.address).runtime(&runtime);
     let probe = ProbeClient::new(local.block_on(channel.connect()).unwrap());
@@ -205,19 +201,10 @@ fn a_burst_of_calls_leaves_in_parts_so_that_the_peer_begins_before_it_is_all_the
         }
         let probe = probe.clone();
         let burst = local.spawn_local(async move {
-            let mut calls: Vec<_> =
-                (0..BURST).map(|index| Box::pin(probe.echo(blob(index, 17)))).collect();
-            let mut done = vec![false; calls.len()];
-            std::future::poll_fn(|context| {
-                for (call, done) in calls.iter_mut().zip(&mut done) {
-                    if !*done && let Poll::Ready(answer) = call.as_mut().poll(context) {
-                        answer.unwrap();
-                        *done = true;
-                    }
-                }
-                if done.iter().all(|done| *done) { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
+            let calls = (0..BURST).map(|index| probe.echo(blob(index, 17)));
+            for answer in together(calls).await {
+                answer.unwrap();
+            }
         });
         let before = counters(&runtime).sends;
         let _ = local.turn();
@@ -277,10 +264,7 @@ fn wait(epoll: impl AsFd, timeout: Option<Duration>) -> bool {
 #[test]
 fn a_core_can_be_driven_from_a_foreign_loop_by_its_turns_descriptor_and_timer_alone() {
     let mut quiescence = Quiescence::begin();
-    let server = quiescence.runtime(Runtime::builder());
-    let served = Served::start(&server);
-    let mut local = Runtime::builder().rnr_retry(0).on_this_thread().unwrap();
-    quiescence.watch(local.runtime());
+    let (server, served, mut local) = beside_this_thread(&mut quiescence);
     let runtime = local.runtime().clone();
     let address = served.address.clone();
     let task = local.spawn_local(async move {

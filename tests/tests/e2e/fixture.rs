@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use rpc_core::bytes::Bytes;
 use rpc_core::{
-    Bound, Channel, Metadata, Request, Response, Runtime, Server, ServerBuilder, Status, block_on,
+    Bound, Channel, LocalRuntime, Metadata, Request, Response, Runtime, Server, ServerBuilder,
+    Status, block_on,
 };
+use rpc_tests::devices::usage;
 use rpc_tests::{Payloads, Place, eventually};
 
 /// A message with one `bytes` field.
@@ -270,6 +272,16 @@ pub(crate) fn idle_probing() -> Probing {
 /// The kinds of link between two runtimes: whether they are TCP. RDMA has one.
 pub(crate) fn links() -> &'static [bool] {
     if Place::here().is_soft() { &[false, true] } else { &[true] }
+}
+
+/// Takes the turns that end a local runtime's last connection; nobody else takes them.
+pub(crate) fn let_connections_end(local: &mut LocalRuntime) {
+    loop {
+        let _ = local.turn();
+        if local.prepare_to_sleep() && usage(local.runtime()).qps == 0 {
+            return;
+        }
+    }
 }
 
 /// Waits for all of them; they run at the same time.

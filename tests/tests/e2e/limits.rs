@@ -1,11 +1,14 @@
 //! Servers that take on so many calls and no more.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use rpc_core::{Code, Execution, Request, Runtime, Status, block_on};
-use rpc_tests::Quiescence;
+use rpc_core::{Channel, Code, Execution, Request, Response, Runtime, Server, Status, block_on};
+use rpc_tests::{Place, Quiescence};
 
-use crate::fixture::{Event, Served, begin, blob, links, together};
+use crate::fixture::{Event, Number, Served, begin, blob, let_connections_end, links, together};
 
 #[track_caller]
 fn assert_refused(failed: &Status, words: &str) {
@@ -28,8 +31,9 @@ fn calls_beyond_a_servers_limit_wait_their_turn_and_those_beyond_its_queue_are_r
             (0..5).map(|index| Box::pin(probes[0].gated(blob(index, 17)))).collect();
         calls.iter_mut().for_each(|call| begin(call.as_mut()));
         served.expect(Event::Started, 2);
-        for index in 5..8 {
-            let refused = block_on(probes[1].gated(blob(index, 17))).unwrap_err();
+        // The first on the same connection: it arrives after those that wait.
+        for (index, probe) in [(5, &probes[0]), (6, &probes[1]), (7, &probes[1])] {
+            let refused = block_on(probe.gated(blob(index, 17))).unwrap_err();
             assert_refused(&refused, "calls_max");
         }
         served.gate.open();
@@ -93,5 +97,68 @@ fn one_connection_has_no_more_calls_in_progress_than_the_server_says() {
         answer.unwrap();
     }
     drop((probe, other, served, server, client));
+    quiescence.end();
+}
+
+/// Counts the calls that began; those of 0 never end.
+#[rpc_core::service(name = "e2e.Count")]
+trait Count {
+    async fn begin(&self, request: Request<Number>) -> Result<Response<Number>, Status>;
+}
+
+#[derive(Clone, Default)]
+struct Counting(Arc<AtomicU64>);
+
+impl Count for Counting {
+    async fn begin(&self, request: Request<Number>) -> Result<Response<Number>, Status> {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        if request.get_ref().value == 0 {
+            std::future::pending::<()>().await;
+        }
+        Ok(Response::new(Number { value: before }))
+    }
+}
+
+#[test]
+fn calls_that_wait_begin_in_order_and_not_all_in_one_turn() {
+    const WAITING: u64 = 300;
+    /// Handlers that are begun in one turn of those that waited.
+    const TURN_MAX: u64 = 64;
+    let mut quiescence = Quiescence::begin();
+    let mut server = Runtime::builder().rnr_retry(0).on_this_thread().unwrap();
+    quiescence.watch(server.runtime());
+    let client = quiescence.runtime(Runtime::builder());
+    let counting = Counting::default();
+    let builder = Server::builder().runtime(server.runtime());
+    let builder = builder.calls_max(1).calls_queued_max(WAITING as u32);
+    let builder = builder.add_service(CountServer::new(counting.clone()));
+    let bound = server.block_on(builder.bind(&Place::here().address(0))).unwrap();
+    let address = Place::here().address(bound.local_addr().port());
+    let runtime = client.clone();
+    let calling = thread::spawn(move || {
+        let channel = Channel::builder(&address).runtime(&runtime);
+        let count = CountClient::new(block_on(channel.connect()).unwrap());
+        let call = |value| Box::pin(count.begin(Number { value }));
+        let mut running = call(0);
+        begin(running.as_mut());
+        let mut waiting: Vec<_> = (1..=WAITING).map(call).collect();
+        waiting.iter_mut().for_each(|call| begin(call.as_mut()));
+        // All of them wait when this one is refused.
+        assert_refused(&block_on(call(1)).unwrap_err(), "calls_queued_max");
+        drop(running);
+        let begun = block_on(together(waiting));
+        begun.into_iter().map(|answer| answer.unwrap().into_inner().value).collect::<Vec<_>>()
+    });
+    let mut most = 0;
+    while !calling.is_finished() {
+        let before = counting.0.load(Ordering::Relaxed);
+        let _ = server.turn();
+        most = most.max(counting.0.load(Ordering::Relaxed) - before);
+    }
+    assert_eq!(calling.join().unwrap(), (1..=WAITING).collect::<Vec<_>>());
+    assert!(most <= TURN_MAX, "{most} in one turn");
+    drop((bound, client));
+    let_connections_end(&mut server);
+    drop(server);
     quiescence.end();
 }

@@ -8,7 +8,10 @@ use rpc_core::{Bound, Channel, Code, Execution, LocalRuntime, Pings, Request, Ru
 use rpc_core::{Status, block_on};
 use rpc_tests::{Place, Quiescence, eventually};
 
-use crate::fixture::{Number, ProbeClient, ProbeServer, SETTLE, Served, blob, idle_probing, links};
+use crate::fixture::{
+    Number, ProbeClient, ProbeServer, SETTLE, Served, blob, idle_probing, let_connections_end,
+    links,
+};
 
 /// Sooner than by default, so that tests are short.
 fn pings() -> Pings {
@@ -109,11 +112,8 @@ fn a_client_that_stands_still_with_an_answer_to_read_gives_its_memory_back() {
         // The same channel goes on.
         client.block_on(probe.echo(blob(0, 17))).unwrap();
         drop((probe, runtime));
-        let stats = client.runtime().clone();
-        while stats.stats().cores[0].connections > 0 {
-            let _ = client.turn();
-        }
-        drop((stats, client, served, server));
+        let_connections_end(&mut client);
+        drop((client, served, server));
         quiescence.end();
     }
 }
@@ -132,4 +132,28 @@ fn a_server_that_is_slow_to_answer_is_not_taken_for_one_that_stands_still() {
     assert_eq!(late.code(), Code::DeadlineExceeded, "{late}");
     drop((probe, served, server, client));
     quiescence.end();
+}
+
+#[test]
+fn a_core_that_was_left_alone_for_too_long_connects_anew_before_its_next_call() {
+    for &tcp in links() {
+        let mut quiescence = Quiescence::begin();
+        let soon = pings().idle_after(Duration::from_millis(200));
+        let server = quiescence.runtime(Runtime::builder().tcp_links(tcp).pings(soon));
+        let served = Served::start(&server);
+        let mut client = still(&mut quiescence, tcp);
+        let runtime = client.runtime().clone();
+        let channel = Channel::builder(&served.address).runtime(&runtime).connect();
+        let probe = ProbeClient::new(client.block_on(channel).unwrap());
+        for _ in 0..3 {
+            client.block_on(probe.echo(blob(0, 17))).unwrap();
+            // Nobody turns it until its server has given it up.
+            assert!(eventually(SETTLE, || server.stats().cores[0].connections == 0));
+        }
+        client.block_on(probe.echo(blob(0, 17))).unwrap();
+        drop((probe, runtime));
+        let_connections_end(&mut client);
+        drop((client, served, server));
+        quiescence.end();
+    }
 }
