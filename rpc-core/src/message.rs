@@ -82,6 +82,8 @@ pub struct RequestParts {
     pub peer: Option<Arc<Peer>>,
     /// Whether the call waits for a connection; `None`: as its channel says.
     pub wait_for_ready: Option<bool>,
+    /// Whether the call and its answer pass those that are not urgent.
+    pub urgent: bool,
 }
 
 /// A message on its way to a handler.
@@ -168,6 +170,20 @@ impl<T> Request<T> {
     /// ([`ChannelBuilder::wait_for_ready`](crate::ChannelBuilder::wait_for_ready)).
     pub fn set_wait_for_ready(&mut self, wait: bool) {
         self.parts.wait_for_ready = Some(wait);
+    }
+
+    /// Has the call pass those of its connection that wait and are not urgent: on the way there, before a
+    /// handler of a server that limits them is free, and its answer on the way back. For heartbeats and
+    /// the like, small and few: calls that are all urgent pass nothing but the rest, which then waits.
+    ///
+    /// A handler sees what its caller set, and passes it on only if it says so.
+    pub fn set_urgent(&mut self, urgent: bool) {
+        self.parts.urgent = urgent;
+    }
+
+    /// Whether it passes those that are not urgent.
+    pub fn is_urgent(&self) -> bool {
+        self.parts.urgent
     }
 
     /// The remote end of the control connection; `None` on the calling side and inside one process.

@@ -57,6 +57,7 @@ impl Caller for Channel {
         let call = OutgoingCall {
             method: method.path(),
             deadline: deadline.map(|deadline| self.inner.runtime.clock().at(deadline)),
+            urgent: parts.urgent,
             metadata: outbound::encode_metadata(&parts.metadata),
             body,
         };

@@ -34,11 +34,12 @@ pub(super) struct Arrived {
     pub(super) method: u32,
     pub(super) name: Option<Box<str>>,
     pub(super) deadline: Option<Time>,
+    pub(super) urgent: bool,
     pub(super) metadata: Bytes,
     pub(super) body: ReceivedBody,
 }
 
-/// Calls that wait for a handler of their server to end, in their order.
+/// Calls that wait for a handler of their server to end, in their order, those that are urgent first.
 pub(super) struct Queue {
     load: std::sync::Arc<ServerLoad>,
     calls: VecDeque<(Arrived, Method)>,
@@ -71,6 +72,11 @@ impl<'a> Pace<'a> {
     }
 }
 
+/// How many stand first because they are urgent.
+fn urgent_ones(calls: &VecDeque<(Arrived, Method)>) -> usize {
+    calls.partition_point(|(arrived, _)| arrived.urgent)
+}
+
 /// An answer's lease outlives the call that it answers: the peer needs time to READ it. It has until
 /// the call's deadline, and at least this long.
 const ANSWER_LEASE: Duration = Duration::from_secs(30);
@@ -91,6 +97,7 @@ impl<D: Device> Engine<D> {
             method: call.method,
             name: call.name,
             deadline: call.deadline,
+            urgent: call.priority > 0,
             metadata: call.metadata,
             body,
         });
@@ -103,6 +110,10 @@ impl<D: Device> Engine<D> {
             return begun;
         }
         let mut arrived = std::mem::take(&mut self.arrived);
+        if arrived.iter().any(|call| call.urgent) {
+            // Those of one kind keep their order.
+            arrived.sort_by_key(|call| !call.urgent);
+        }
         let count = arrived.len();
         let mut pace = Pace::new(turn);
         for call in arrived.drain(..) {
@@ -164,7 +175,9 @@ impl<D: Device> Engine<D> {
                 self.queued.push(Queue { load, calls: VecDeque::new() });
                 self.queued.len() - 1
             });
-            self.queued[at].calls.push_back((arrived, method));
+            let calls = &mut self.queued[at].calls;
+            let before = if arrived.urgent { urgent_ones(calls) } else { calls.len() };
+            calls.insert(before, (arrived, method));
             return None;
         }
         self.counters.errors += 1;
@@ -229,6 +242,7 @@ impl<D: Device> Engine<D> {
         let dispatch = std::sync::Arc::clone(&server.dispatch);
         let incoming = IncomingCall {
             deadline: arrived.deadline,
+            urgent: arrived.urgent,
             metadata: arrived.metadata,
             body: arrived.body,
             peer: std::sync::Arc::clone(&connection.peer),

@@ -18,6 +18,9 @@ use crate::{Execution, Status, Time};
 /// A lease for a call without a deadline expires this long after it was made.
 const CALL_LEASE: std::time::Duration = std::time::Duration::from_secs(300);
 
+/// The priority of an urgent call on the wire, and 0 that of any other: more classes may follow.
+const URGENT: u8 = 1;
+
 impl<D: Device> Engine<D> {
     /// A call comes in from a program.
     pub(super) fn start_call(&mut self, turn: &Turn<'_>, submission: CallSubmission) {
@@ -45,7 +48,7 @@ impl<D: Device> Engine<D> {
     /// Starts a call, or lets it wait for a lease.
     fn try_start(&mut self, turn: &Turn<'_>, submission: CallSubmission) {
         let CallSubmission { connection: key, cell, call } = submission;
-        let OutgoingCall { method, deadline, metadata, body } = call;
+        let OutgoingCall { method, deadline, urgent, metadata, body } = call;
         let expires = deadline.unwrap_or(turn.now + CALL_LEASE);
         let body = match self.advertise(turn, key.slot, body, expires) {
             Ok(body) => body,
@@ -55,7 +58,7 @@ impl<D: Device> Engine<D> {
                 return;
             }
             Err(NotNow::Wait(body)) => {
-                let call = OutgoingCall { method, deadline, metadata, body };
+                let call = OutgoingCall { method, deadline, urgent, metadata, body };
                 self.wait(turn, CallSubmission { connection: key, cell, call });
                 return;
             }
@@ -63,7 +66,8 @@ impl<D: Device> Engine<D> {
         let Some(connection) = self.connections.get(key) else { return };
         let entry = connection.calls.vacant_entry();
         let token = entry.key() as u64;
-        let call = OutCall { method, deadline, metadata, priority: 0, body };
+        let priority = if urgent { URGENT } else { 0 };
+        let call = OutCall { method, deadline, metadata, priority, body };
         match connection.protocol.start_call(turn.now, token, call) {
             Ok(id) => {
                 cell.set_place(CallPlace { connection: key, call: id, token });

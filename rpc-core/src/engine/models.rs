@@ -33,6 +33,7 @@ fn call_on(shared: &Arc<CoreShared>) -> (Arc<CallCell>, Submission) {
     let call = OutgoingCall {
         method: "/model",
         deadline: None,
+        urgent: false,
         metadata: bytes::Bytes::new(),
         body: crate::codec::Outbound::default(),
     };

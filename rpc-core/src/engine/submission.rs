@@ -46,6 +46,8 @@ pub(crate) struct CallSubmission {
 pub(crate) struct OutgoingCall {
     pub(crate) method: &'static str,
     pub(crate) deadline: Option<Time>,
+    /// Whether it passes those that are not.
+    pub(crate) urgent: bool,
     pub(crate) metadata: Bytes,
     pub(crate) body: Outbound,
 }
@@ -72,6 +74,7 @@ impl ReceivedBody {
 /// A call that arrived, on its way to a handler.
 pub(crate) struct IncomingCall {
     pub(crate) deadline: Option<Time>,
+    pub(crate) urgent: bool,
     pub(crate) metadata: Bytes,
     pub(crate) body: ReceivedBody,
     pub(crate) peer: Arc<Peer>,

@@ -1,6 +1,6 @@
 use super::body::{OutAnswer, OutCall};
 use super::config::Role;
-use super::ids::{CallId, TransferId};
+use super::ids::{CallId, TransferId, wire_id};
 use super::table::Table;
 use crate::Time;
 use crate::wire::CALL_FROM_ACCEPTING;
@@ -30,19 +30,26 @@ pub(crate) struct OutSlot {
     /// The owner's name for it.
     pub token: u64,
     pub deadline: Option<Time>,
+    /// Its id on the wire; 0 until it is posted.
+    pub wire: u64,
     pub state: OutState,
 }
 
-/// The calls that this side began. Their table key, with the initiator bit, is the id on the wire.
+/// The calls that this side began.
+///
+/// Ids on the wire only grow in the order of the REQUESTs, and an urgent call may overtake others: so a
+/// call has its id on the wire when it is posted, a count of posted calls over the slot of its table key.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     table: Table<OutSlot>,
     bit: u64,
+    /// Calls posted so far.
+    posted: u64,
 }
 
 impl Outgoing {
     pub(crate) fn new(role: Role, max: u32) -> Self {
-        Self { table: Table::new(max), bit: initiator_bit(role) }
+        Self { table: Table::new(max), bit: initiator_bit(role), posted: 0 }
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -61,7 +68,7 @@ impl Outgoing {
     #[expect(clippy::result_large_err, reason = "the call goes back where it came from, unboxed")]
     pub(crate) fn insert(&mut self, token: u64, call: OutCall) -> Result<CallId, OutCall> {
         let deadline = call.deadline;
-        let slot = OutSlot { token, deadline, state: OutState::Queued(call) };
+        let slot = OutSlot { token, deadline, wire: 0, state: OutState::Queued(call) };
         match self.table.insert(slot) {
             Ok(key) => Ok(CallId(key | self.bit)),
             Err(OutSlot { state: OutState::Queued(call), .. }) => Err(call),
@@ -76,6 +83,26 @@ impl Outgoing {
 
     pub(crate) fn get(&self, id: CallId) -> Option<&OutSlot> {
         self.table.get(id.key()).filter(|_| self.is_ours(id.0))
+    }
+
+    /// The id on the wire that the call will have if it is posted next: above all before it.
+    pub(crate) fn next_wire(&self, id: CallId) -> u64 {
+        wire_id(self.posted + 1, id.slot()) | self.bit
+    }
+
+    /// The call was put into a SEND, with its [`next_wire`](Self::next_wire).
+    pub(crate) fn post(&mut self, id: CallId) {
+        let wire = self.next_wire(id);
+        if let Some(slot) = self.get_mut(id) {
+            (slot.wire, slot.state) = (wire, OutState::Posted);
+            self.posted += 1;
+        }
+    }
+
+    /// The call with this id on the wire.
+    pub(crate) fn find(&self, wire: u64) -> Option<CallId> {
+        let id = CallId(self.table.key_of_slot(CallId(wire).slot())? | self.bit);
+        self.get(id).filter(|slot| slot.wire == wire).map(|_| id)
     }
 
     pub(crate) fn is_queued(&self, id: CallId) -> bool {
@@ -113,6 +140,8 @@ pub(crate) enum InState {
 pub(crate) struct InSlot {
     /// Its id on the wire.
     pub wire: u64,
+    /// Its answer passes others.
+    pub urgent: bool,
     pub state: InState,
 }
 
@@ -171,8 +200,8 @@ impl Incoming {
         above
     }
 
-    pub(crate) fn insert(&mut self, wire: u64, state: InState) -> Option<CallId> {
-        let key = self.table.insert(InSlot { wire, state }).ok()?;
+    pub(crate) fn insert(&mut self, wire: u64, urgent: bool, state: InState) -> Option<CallId> {
+        let key = self.table.insert(InSlot { wire, urgent, state }).ok()?;
         // As many hints as there are slots, to the next power of two: at most 65,536.
         let slots = (CallId(key).slot() + 1).next_power_of_two();
         if self.hints.len() < slots {
@@ -247,12 +276,36 @@ mod tests {
     }
 
     #[test]
+    fn ids_on_the_wire_grow_in_the_order_of_posting_and_find_their_call_alone() {
+        let mut calls = Outgoing::new(Role::Accepting, 4);
+        let call = || OutCall {
+            method: "a/b",
+            deadline: None,
+            metadata: bytes::Bytes::new(),
+            priority: 0,
+            body: super::super::OutBody::default(),
+        };
+        let (early, late) = (calls.insert(1, call()).unwrap(), calls.insert(2, call()).unwrap());
+        let [first, second] = [late, early].map(|call| {
+            let wire = calls.next_wire(call);
+            calls.post(call);
+            wire
+        });
+        assert!(second > first && calls.is_ours(first) && calls.is_ours(second));
+        assert_eq!((calls.find(first), calls.find(second)), (Some(late), Some(early)));
+        calls.remove(late);
+        let again = calls.insert(3, call()).unwrap();
+        assert_eq!((again.slot(), calls.find(first)), (late.slot(), None));
+        assert!(calls.next_wire(again) > second);
+    }
+
+    #[test]
     fn calls_are_found_by_wire_id_whatever_ids_the_peer_chooses() {
         let mut calls = Incoming::new(Role::Accepting, 64);
         // All with the same low bits, so the hints are of no use.
         let wires: Vec<u64> = (1..=40).map(|n| n << 20).collect();
         let ids: Vec<_> =
-            wires.iter().map(|w| calls.insert(*w, InState::Running).unwrap()).collect();
+            wires.iter().map(|w| calls.insert(*w, false, InState::Running).unwrap()).collect();
         for (wire, id) in wires.iter().zip(&ids) {
             assert_eq!(calls.find(*wire), Some(*id));
         }

@@ -94,6 +94,11 @@ impl ReadId {
     }
 }
 
+/// The id on the wire, without the initiator bit, of the `posted`-th call, which is in `slot`.
+pub(crate) const fn wire_id(posted: u64, slot: usize) -> u64 {
+    posted << SLOT_BITS | slot as u64
+}
+
 const fn slot(key: u64) -> usize {
     (key & ((1 << SLOT_BITS) - 1)) as usize
 }

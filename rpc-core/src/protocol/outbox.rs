@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use super::ids::CallId;
 use crate::wire::{CancelReason, Release};
 
-/// What waits to be put into a SEND, by class: control first, then answers, then requests.
+/// What waits to be put into a SEND, by class: control first, then what is urgent, then the rest.
 ///
 /// Answers before requests: an answer ends something, a request begins something. Neither can starve
 /// the other, as answers are bounded by requests taken in.
@@ -21,8 +21,18 @@ pub(crate) struct Outbox {
     /// Credits given back and not yet told; an answer to RECALL is due even if they are none.
     pub returned: Option<u32>,
     pub releases: VecDeque<Release>,
-    pub cancels: VecDeque<(CallId, CancelReason)>,
+    /// Calls of ours, by their ids on the wire.
+    pub cancels: VecDeque<(u64, CancelReason)>,
     pub refusals: VecDeque<Refusal>,
+    /// Calls that were marked so: a heartbeat does not wait behind bulk.
+    pub urgent: Lane,
+    /// All others.
+    pub usual: Lane,
+}
+
+/// Calls of one class.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
     /// Calls in state `Answered`.
     pub answers: Line,
     /// Calls in state `Queued`.
@@ -60,7 +70,16 @@ impl Outbox {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        !self.has_control() && self.answers.is_empty() && self.requests.is_empty()
+        !self.has_control() && self.urgent.is_empty() && self.usual.is_empty()
+    }
+
+    /// Whether an answer waits.
+    pub(crate) fn has_answers(&self) -> bool {
+        !(self.urgent.answers.is_empty() && self.usual.answers.is_empty())
+    }
+
+    pub(crate) fn lane(&mut self, urgent: bool) -> &mut Lane {
+        if urgent { &mut self.urgent } else { &mut self.usual }
     }
 
     /// Control frames that the peer caused: what [`Violation::Flood`](super::Violation) counts.
@@ -71,6 +90,12 @@ impl Outbox {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
+    }
+}
+
+impl Lane {
+    fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.requests.is_empty()
     }
 }
 

@@ -71,7 +71,7 @@ impl ServerBuilder {
     }
 
     /// Calls that may wait for a handler of this server to end; more are refused, RESOURCE_EXHAUSTED and not
-    /// executed. A call that waits ends with its deadline. 0 to 65,536; default: 1024. Of no meaning
+    /// executed. A call that waits ends with its deadline; urgent ones wait before the others. 0 to 65,536; default: 1024. Of no meaning
     /// without [`calls_max`](Self::calls_max).
     pub fn calls_queued_max(mut self, calls: u32) -> Self {
         self.limits.calls_queued_max = calls.min(CALLS_QUEUED_MAX);

@@ -114,6 +114,7 @@ fn decode<Q: Message + Default>(
         metadata,
         deadline: incoming.deadline.and_then(|deadline| context.clock.instant(deadline)),
         peer: Some(incoming.peer),
+        urgent: incoming.urgent,
         ..RequestParts::default()
     };
     Ok(Request::from_parts(message, parts))

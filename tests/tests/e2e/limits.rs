@@ -120,6 +120,43 @@ impl Count for Counting {
 }
 
 #[test]
+fn urgent_calls_wait_before_others_for_a_place() {
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder());
+    let client = quiescence.runtime(Runtime::builder());
+    let counting = Counting::default();
+    let builder = Server::builder().runtime(&server).calls_max(1).calls_queued_max(7);
+    let builder = builder.add_service(CountServer::new(counting.clone()));
+    let bound = block_on(builder.bind(&Place::here().address(0))).unwrap();
+    let address = Place::here().address(bound.local_addr().port());
+    let count =
+        CountClient::new(block_on(Channel::builder(&address).runtime(&client).connect()).unwrap());
+    let call = |value, urgent| {
+        let mut request = Request::new(Number { value });
+        request.set_urgent(urgent);
+        Box::pin(count.begin(request))
+    };
+    let mut running = call(0, false);
+    begin(running.as_mut());
+    // Otherwise the urgent ones would pass it too.
+    while counting.0.load(Ordering::Relaxed) == 0 {
+        thread::yield_now();
+    }
+    let mut waiting: Vec<_> = (0..7).map(|index| call(1, index > 4)).collect();
+    waiting.iter_mut().for_each(|call| begin(call.as_mut()));
+    // All of them wait when this one is refused.
+    assert_refused(&block_on(call(1, false)).unwrap_err(), "calls_queued_max");
+    drop(running);
+    let begun: Vec<_> = block_on(together(waiting))
+        .into_iter()
+        .map(|answer| answer.unwrap().into_inner().value)
+        .collect();
+    assert_eq!(begun, [3, 4, 5, 6, 7, 1, 2]);
+    drop((count, bound, server, client));
+    quiescence.end();
+}
+
+#[test]
 fn calls_that_wait_begin_in_order_and_not_all_in_one_turn() {
     const WAITING: u64 = 300;
     /// Handlers that are begun in one turn of those that waited.

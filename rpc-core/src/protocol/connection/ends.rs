@@ -37,7 +37,7 @@ impl Connection {
         call: CallId,
         why: WireCancel,
     ) -> Option<(u64, Execution)> {
-        let OutSlot { token, state, .. } = self.outgoing.remove(call)?;
+        let OutSlot { token, state, wire, .. } = self.outgoing.remove(call)?;
         let execution = match state {
             OutState::Queued(call) => {
                 if let Some(lease) = call.body.lease {
@@ -46,7 +46,7 @@ impl Connection {
                 Execution::NotExecuted
             }
             OutState::Posted => {
-                self.outbox.cancels.push_back((call, why));
+                self.outbox.cancels.push_back((wire, why));
                 // An answer or a refusal may be on its way.
                 self.stray.expect_answer();
                 Execution::MaybeExecuted

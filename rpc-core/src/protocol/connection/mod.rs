@@ -209,7 +209,7 @@ impl Connection {
             return Err((call, why));
         }
         self.begin_to_wait(now);
-        let (deadline, lease) = (call.deadline, call.body.lease);
+        let (deadline, lease, urgent) = (call.deadline, call.body.lease, call.priority > 0);
         let id = match self.outgoing.insert(token, call) {
             Ok(id) => id,
             Err(call) => return Err((call, CallRefused::Full { max: self.config.calls_out_max })),
@@ -221,7 +221,7 @@ impl Connection {
             self.arm(deadline, Timer::Outgoing(id));
         }
         let outgoing = &self.outgoing;
-        self.outbox.requests.push(id, |id| outgoing.is_queued(id));
+        self.outbox.lane(urgent).requests.push(id, |id| outgoing.is_queued(id));
         self.starved |= self.credits.available() == 0;
         Ok(id)
     }
@@ -295,11 +295,13 @@ impl Connection {
         if let Some(lease) = answer.body.lease {
             self.leases.step(lease, LeaseState::Reserved, LeaseState::Queued(Side::Incoming(call)));
         }
+        let mut urgent = false;
         if let Some(slot) = self.incoming.get_mut(call) {
             slot.state = InState::Answered(answer);
+            urgent = slot.urgent;
         }
         let incoming = &self.incoming;
-        self.outbox.answers.push(call, |id| incoming.is_answered(id));
+        self.outbox.lane(urgent).answers.push(call, |id| incoming.is_answered(id));
         self.starved |= self.credits.available() == 0;
     }
 

@@ -242,6 +242,7 @@ impl Connection {
     /// Accepts a request that nothing speaks against.
     fn take_request(&mut self, now: Time, wire: u64, request: &RequestFrame<'_>) {
         let deadline = request.timeout.map(|timeout| now + timeout);
+        let urgent = request.priority > 0;
         // The id is filled in when there is one.
         let mut call = InCall {
             call: CallId(0),
@@ -256,7 +257,7 @@ impl Connection {
         match self.begin_fetch(&request.segments) {
             None => {
                 call.body = in_body(&request.segments, request.inline, None);
-                let Some(id) = self.incoming.insert(wire, InState::Running) else { return };
+                let Some(id) = self.incoming.insert(wire, urgent, InState::Running) else { return };
                 call.call = id;
                 self.arm_incoming(id, deadline);
                 self.hand_out(call);
@@ -267,7 +268,7 @@ impl Connection {
             Some(Ok(transfer)) => {
                 call.body = in_body(&request.segments, request.inline, Some(transfer));
                 let state = InState::Fetching(transfer);
-                let Some(id) = self.incoming.insert(wire, state) else { return };
+                let Some(id) = self.incoming.insert(wire, urgent, state) else { return };
                 call.call = id;
                 self.arm_incoming(id, deadline);
                 self.fetch(now, transfer, Held::Call(call), deadline);
@@ -280,8 +281,7 @@ impl Connection {
         if !self.outgoing.is_ours(frame.call) {
             return Err(Violation::Initiator { frame: "RESPONSE" });
         }
-        let call = CallId(frame.call);
-        let Some(OutState::Posted) = self.outgoing.get(call).map(|slot| &slot.state) else {
+        let Some(call) = self.waiting_call(frame.call) else {
             if let Some(lease) = response.segments.lease() {
                 self.release(lease, ReleaseOutcome::Skipped);
             }
@@ -329,8 +329,7 @@ impl Connection {
         if !self.outgoing.is_ours(frame.call) {
             return Err(Violation::Initiator { frame: "REFUSED" });
         }
-        let call = CallId(frame.call);
-        let Some(OutState::Posted) = self.outgoing.get(call).map(|slot| &slot.state) else {
+        let Some(call) = self.waiting_call(frame.call) else {
             return self.on_late_answer();
         };
         self.stray.progress();
@@ -339,6 +338,13 @@ impl Connection {
             self.failed(slot.token, kind, message, Execution::NotExecuted);
         }
         Ok(())
+    }
+
+    /// The call of ours with this id on the wire, if it waits for its answer.
+    fn waiting_call(&self, wire: u64) -> Option<CallId> {
+        let call = self.outgoing.find(wire)?;
+        let slot = self.outgoing.get(call)?;
+        matches!(slot.state, OutState::Posted).then_some(call)
     }
 
     fn on_late_answer(&mut self) -> Result<(), Violation> {
@@ -423,12 +429,13 @@ impl Connection {
         }
         self.peer_last = Some(last_id);
         for call in self.outgoing.ids() {
-            let queued = self.outgoing.is_queued(call);
-            let answered = matches!(
-                self.outgoing.get(call).map(|slot| &slot.state),
-                Some(OutState::Fetching(_))
-            );
-            if !queued && (call.0 <= last_id || answered) {
+            let Some(slot) = self.outgoing.get(call) else { continue };
+            let runs = match slot.state {
+                OutState::Queued(_) => false,
+                OutState::Posted => slot.wire <= last_id,
+                OutState::Fetching(_) => true,
+            };
+            if runs {
                 continue;
             }
             if let Some(token) = self.drop_outgoing(call) {

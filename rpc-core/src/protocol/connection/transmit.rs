@@ -39,7 +39,7 @@ impl Connection {
         let len = buf.len().min(self.config.eager_bytes as usize);
         let writer = SendWriter::new(buf.get_mut(..len)?).ok()?;
         let mut filling = Filling { writer, ranges: ranges_max, leases: Vec::new() };
-        let answers = !self.outbox.answers.is_empty();
+        let answers = self.outbox.has_answers();
         if self.credits.may_send() {
             self.fill(now, &mut filling);
         }
@@ -117,8 +117,10 @@ impl Connection {
             Ok(())
         } else {
             self.fill_control(now, writer)
-                .and_then(|()| self.fill_answers(filling))
-                .and_then(|()| self.fill_requests(now, filling))
+                .and_then(|()| self.fill_answers(filling, true))
+                .and_then(|()| self.fill_requests(now, filling, true))
+                .and_then(|()| self.fill_answers(filling, false))
+                .and_then(|()| self.fill_requests(now, filling, false))
         };
     }
 
@@ -164,7 +166,7 @@ impl Connection {
             outbox.releases.drain(..fit);
         }
         while let Some(&(call, reason)) = outbox.cancels.front() {
-            put(writer, FrameType::Cancel, call.0, |w| Cancel { reason }.encode(w))?;
+            put(writer, FrameType::Cancel, call, |w| Cancel { reason }.encode(w))?;
             outbox.cancels.pop_front();
         }
         while let Some(refusal) = outbox.refusals.front() {
@@ -187,10 +189,11 @@ impl Connection {
 
     /// Answers, in the order in which they were given. They stop at one that needs more ranges than
     /// are left; requests may still go.
-    fn fill_answers(&mut self, filling: &mut Filling<'_>) -> Result<(), Full> {
+    fn fill_answers(&mut self, filling: &mut Filling<'_>, urgent: bool) -> Result<(), Full> {
         loop {
             let incoming = &self.incoming;
-            let Some(call) = self.outbox.answers.first(|id| incoming.is_answered(id)) else {
+            let line = &mut self.outbox.lane(urgent).answers;
+            let Some(call) = line.first(|id| incoming.is_answered(id)) else {
                 return Ok(());
             };
             let Some(slot) = incoming.get(call) else { return Ok(()) };
@@ -202,7 +205,7 @@ impl Connection {
             }
             let frame = response_frame(answer);
             put(&mut filling.writer, FrameType::Response, slot.wire, |w| frame.encode(w))?;
-            self.outbox.answers.pop();
+            self.outbox.lane(urgent).answers.pop();
             self.incoming.remove(call);
             // A CANCEL may be on its way.
             self.stray.expect_cancel();
@@ -212,14 +215,21 @@ impl Connection {
         }
     }
 
-    /// Requests, in the order in which they were begun: their ids only grow.
-    fn fill_requests(&mut self, now: Time, filling: &mut Filling<'_>) -> Result<(), Full> {
+    /// Requests of one class, in the order in which they were begun.
+    fn fill_requests(
+        &mut self,
+        now: Time,
+        filling: &mut Filling<'_>,
+        urgent: bool,
+    ) -> Result<(), Full> {
         loop {
             let outgoing = &mut self.outgoing;
-            let Some(call) = self.outbox.requests.first(|id| outgoing.is_queued(id)) else {
+            let line = &mut self.outbox.lane(urgent).requests;
+            let Some(call) = line.first(|id| outgoing.is_queued(id)) else {
                 return Ok(());
             };
-            let Some(slot) = outgoing.get_mut(call) else { return Ok(()) };
+            let wire = outgoing.next_wire(call);
+            let Some(slot) = outgoing.get(call) else { return Ok(()) };
             if slot.deadline.is_some_and(|deadline| deadline <= now) {
                 if let Some((token, execution)) = self.end_outgoing(call, CancelReason::Deadline) {
                     let message = "the deadline passed before the request could be sent";
@@ -235,13 +245,13 @@ impl Connection {
             }
             let (method, named) = self.methods_out.id(name);
             let frame = request_frame(request, method, named, Some(now));
-            put(&mut filling.writer, FrameType::Request, call.0, |w| frame.encode(w))?;
+            put(&mut filling.writer, FrameType::Request, wire, |w| frame.encode(w))?;
             if named {
                 self.methods_out.sent(name, method);
             }
-            slot.state = OutState::Posted;
+            outgoing.post(call);
             self.counters.calls_out += 1;
-            self.outbox.requests.pop();
+            self.outbox.lane(urgent).requests.pop();
             if let Some(lease) = lease {
                 self.advertise(filling, lease, ranges, Side::Outgoing(call));
             }

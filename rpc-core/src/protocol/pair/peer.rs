@@ -58,6 +58,8 @@ pub struct Peer {
     pub hold_memory: bool,
     /// Whether incoming calls wait in `calls` for the test; otherwise they are echoed at once.
     pub hold_calls: bool,
+    /// Priority of the calls that are begun from now on.
+    pub priority: u8,
     /// Whether leases whose end has begun wait in `revokes` for the test.
     pub hold_revokes: bool,
     /// Whether receives are not posted again (they count in `unposted`).
@@ -116,6 +118,7 @@ impl Peer {
             connection,
             hold_memory: false,
             hold_calls: false,
+            priority: 0,
             hold_revokes: false,
             hold_receives: false,
             fetches: Vec::new(),
@@ -148,7 +151,8 @@ impl Peer {
         let token = self.side << 32 | self.next_token;
         let body = self.body(now, content(token, len), deadline)?;
         let method = METHODS[(token % 3) as usize];
-        let call = OutCall { method, deadline, metadata: Bytes::new(), priority: 0, body };
+        let priority = self.priority;
+        let call = OutCall { method, deadline, metadata: Bytes::new(), priority, body };
         match self.connection.start_call(now, token, call) {
             Ok(id) => {
                 self.outstanding.push((id, token));

@@ -41,6 +41,62 @@ fn calls_that_are_ready_together_share_sends() {
 }
 
 #[test]
+fn urgent_calls_pass_those_that_wait_on_the_way_there_and_their_answers_on_the_way_back() {
+    let mut pair = Pair::connected();
+    pair.peers[1].hold_calls = true;
+    let begin = |pair: &mut Pair, priority| {
+        pair.peers[0].priority = priority;
+        // Few fit into one SEND, and there is one credit.
+        pair.call(0, 900, None).unwrap()
+    };
+    let usual: Vec<_> = (0..40).map(|_| begin(&mut pair, 0)).collect();
+    let urgent: Vec<_> = (0..2).map(|_| begin(&mut pair, 1)).collect();
+    pair.drive();
+    let arrived = pair.peers[1].calls.clone();
+    let tokens: Vec<_> = arrived.iter().map(|(_, token)| *token).collect();
+    assert_eq!(tokens, [&urgent[..], &usual].concat());
+    // Answered last, and back first.
+    for (call, token) in arrived.into_iter().rev() {
+        pair.peers[1].answer(pair.now, call, token, 900);
+    }
+    while !is_answered(&pair, 0, urgent[0]) {
+        assert!(pair.step());
+    }
+    let before = usual.iter().filter(|token| is_answered(&pair, 0, **token)).count();
+    assert!(before < 20, "{before} usual answers came with or before the urgent one");
+    pair.drive();
+    assert!(usual.iter().chain(&urgent).all(|token| is_answered(&pair, 0, *token)));
+    pair.assert_quiescent();
+}
+
+#[test]
+fn a_goaway_lets_those_run_that_were_sent_whatever_was_begun_before_them() {
+    let mut pair = Pair::connected();
+    pair.peers[1].hold_calls = true;
+    let usual: Vec<_> = (0..40).map(|_| pair.call(0, 900, None).unwrap()).collect();
+    pair.peers[0].priority = 1;
+    let urgent = pair.call(0, 900, None).unwrap();
+    while pair.peers[1].calls.is_empty() {
+        assert!(pair.step());
+    }
+    let reason = GoawayReason { code: 0, message: "leaving".into() };
+    pair.peers[1].connection.close(pair.now, reason);
+    pair.drive();
+    for (call, token) in pair.peers[1].calls.clone() {
+        pair.peers[1].answer(pair.now, call, token, 10);
+    }
+    pair.drive();
+    assert!(is_answered(&pair, 0, urgent));
+    let executed = &pair.peers[1].executed;
+    for token in usual {
+        let run = executed.contains_key(&token);
+        assert_eq!(is_answered(&pair, 0, token), run);
+        let verdict = (!run).then(|| failure(&pair, 0, token).execution);
+        assert!(verdict.is_none_or(|verdict| verdict == Execution::NotExecuted));
+    }
+}
+
+#[test]
 fn two_peers_that_call_each_other_at_windows_of_1_finish_100_000_calls() {
     let mut pair = Pair::connected();
     let mut begun = 0;
