@@ -149,6 +149,10 @@ impl<D: Device> Engine<D> {
             }
         }
         self.queued.retain(|queue| !queue.calls.is_empty());
+        if begun >= COMPLETIONS_PER_TURN && !self.queued.is_empty() {
+            // Another server's come first in the next turn.
+            self.queued.rotate_left(1);
+        }
         begun
     }
 

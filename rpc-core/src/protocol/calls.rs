@@ -99,10 +99,11 @@ impl Outgoing {
         }
     }
 
-    /// The call with this id on the wire.
-    pub(crate) fn find(&self, wire: u64) -> Option<CallId> {
+    /// The call with this id on the wire, if it waits for its answer.
+    pub(crate) fn waiting(&self, wire: u64) -> Option<CallId> {
         let id = CallId(self.table.key_of_slot(CallId(wire).slot())? | self.bit);
-        self.get(id).filter(|slot| slot.wire == wire).map(|_| id)
+        let slot = self.get(id)?;
+        (slot.wire == wire && matches!(slot.state, OutState::Posted)).then_some(id)
     }
 
     pub(crate) fn is_queued(&self, id: CallId) -> bool {
@@ -292,10 +293,10 @@ mod tests {
             wire
         });
         assert!(second > first && calls.is_ours(first) && calls.is_ours(second));
-        assert_eq!((calls.find(first), calls.find(second)), (Some(late), Some(early)));
+        assert_eq!((calls.waiting(first), calls.waiting(second)), (Some(late), Some(early)));
         calls.remove(late);
         let again = calls.insert(3, call()).unwrap();
-        assert_eq!((again.slot(), calls.find(first)), (late.slot(), None));
+        assert_eq!((again.slot(), calls.waiting(first)), (late.slot(), None));
         assert!(calls.next_wire(again) > second);
     }
 

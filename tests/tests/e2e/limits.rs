@@ -100,11 +100,14 @@ fn one_connection_has_no_more_calls_in_progress_than_the_server_says() {
     quiescence.end();
 }
 
-/// Counts the calls that began; those of 0 never end.
+/// Counts the calls that began; those of 0 never end. An answer also says whether the call was urgent.
 #[rpc_core::service(name = "e2e.Count")]
 trait Count {
     async fn begin(&self, request: Request<Number>) -> Result<Response<Number>, Status>;
 }
+
+/// Set in the answer to an urgent call.
+const URGENT: u64 = 1 << 32;
 
 #[derive(Clone, Default)]
 struct Counting(Arc<AtomicU64>);
@@ -115,7 +118,8 @@ impl Count for Counting {
         if request.get_ref().value == 0 {
             std::future::pending::<()>().await;
         }
-        Ok(Response::new(Number { value: before }))
+        let urgent = if request.is_urgent() { URGENT } else { 0 };
+        Ok(Response::new(Number { value: before | urgent }))
     }
 }
 
@@ -151,7 +155,7 @@ fn urgent_calls_wait_before_others_for_a_place() {
         .into_iter()
         .map(|answer| answer.unwrap().into_inner().value)
         .collect();
-    assert_eq!(begun, [3, 4, 5, 6, 7, 1, 2]);
+    assert_eq!(begun, [3, 4, 5, 6, 7, 1 | URGENT, 2 | URGENT]);
     drop((count, bound, server, client));
     quiescence.end();
 }

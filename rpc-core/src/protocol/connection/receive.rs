@@ -281,7 +281,7 @@ impl Connection {
         if !self.outgoing.is_ours(frame.call) {
             return Err(Violation::Initiator { frame: "RESPONSE" });
         }
-        let Some(call) = self.waiting_call(frame.call) else {
+        let Some(call) = self.outgoing.waiting(frame.call) else {
             if let Some(lease) = response.segments.lease() {
                 self.release(lease, ReleaseOutcome::Skipped);
             }
@@ -329,7 +329,7 @@ impl Connection {
         if !self.outgoing.is_ours(frame.call) {
             return Err(Violation::Initiator { frame: "REFUSED" });
         }
-        let Some(call) = self.waiting_call(frame.call) else {
+        let Some(call) = self.outgoing.waiting(frame.call) else {
             return self.on_late_answer();
         };
         self.stray.progress();
@@ -338,13 +338,6 @@ impl Connection {
             self.failed(slot.token, kind, message, Execution::NotExecuted);
         }
         Ok(())
-    }
-
-    /// The call of ours with this id on the wire, if it waits for its answer.
-    fn waiting_call(&self, wire: u64) -> Option<CallId> {
-        let call = self.outgoing.find(wire)?;
-        let slot = self.outgoing.get(call)?;
-        matches!(slot.state, OutState::Posted).then_some(call)
     }
 
     fn on_late_answer(&mut self) -> Result<(), Violation> {
