@@ -56,6 +56,10 @@ pub(crate) const SEND_SIGNAL_EVERY: u32 = 16;
 /// READs in flight on one connection at most, whatever the devices could do.
 pub(crate) const READS_MAX: u32 = 16;
 
+/// Bytes that a core has asked for by READ at most: what 400 Gbit/s bring in a third of a millisecond, many
+/// times the round trip of a fast network, and what eight connections at their own bound want.
+pub(crate) const READ_BYTES_MAX: u64 = 16 << 20;
+
 /// Windows of an engine at most: 64 ranges for each of 64 connections busy with large messages.
 pub(crate) const WINDOWS_MAX: u32 = 4096;
 /// Windows that are allocated ahead where allocating one may block: one message of the most pieces

@@ -106,8 +106,9 @@ impl<D: Device> Engine<D> {
                     }
                 }
                 Holds::Bind | Holds::Drain => {}
-                Holds::Read(read) => {
+                Holds::Read(read, len) => {
                     connection.read_at = turn.now;
+                    self.reads.done(&mut connection.reads, len);
                     connection.protocol.on_read_done(turn.now, read, outcome.is_ok());
                 }
                 Holds::Invalidate { lease, last } => {

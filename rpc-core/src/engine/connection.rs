@@ -12,6 +12,7 @@ use super::engine::Reservation;
 use super::executor::Joining;
 use super::fetches::WaitingFetch;
 use super::load::{ServerLimits, ServerLoad};
+use super::read_share::ReadTurn;
 use super::send_queue::SendQueue;
 use super::silence::Moved;
 use super::submission::{
@@ -62,6 +63,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) local_last: bool,
     /// Destinations of READs that are posted or may be posted.
     pub(super) transfers: HashMap<TransferId, Vec<PayloadMut>>,
+    /// What of its core's READs are its own.
+    pub(super) reads: ReadTurn,
     /// When a READ last brought something, or the first of those that are outstanding began.
     pub(super) read_at: Time,
     /// What its device had moved when that last counted as a sign of life.

@@ -17,6 +17,7 @@ use super::executor::Joining;
 use super::fetches::read_stall;
 use super::install::Install;
 use super::offload::{Awaited, Offload};
+use super::read_share::ReadShare;
 use super::receives::Reposting;
 use super::shared::Totals;
 use super::sleep::Sleeper;
@@ -70,6 +71,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) queued: Vec<Queue>,
     /// Connections whose messages wait for memory, in turn.
     pub(super) fetches: VecDeque<ConnectionKey>,
+    /// What may be asked for by READ at once.
+    pub(super) reads: ReadShare,
     /// How long a connection's READs may bring nothing while others wait for its memory.
     pub(super) read_stall: Duration,
     /// How long the device may say nothing of what is posted.
@@ -181,6 +184,8 @@ pub(crate) struct EngineParts<D: Device> {
     /// Wakes its core.
     pub(crate) waker: Waker,
     pub(crate) receives_lent_max: u32,
+    /// Bytes that its connections together have asked for by READ at most.
+    pub(crate) read_bytes_max: u64,
     /// When peers are asked for a sign of life.
     pub(crate) pings: Pings,
     /// Where what may block is done; `None`: in place.
@@ -243,6 +248,7 @@ impl<D: Device> Engine<D> {
             arrived: Vec::new(),
             queued: Vec::new(),
             fetches: VecDeque::new(),
+            reads: ReadShare::new(parts.read_bytes_max),
             read_stall: read_stall(&limits),
             silence_max: limits.silence_max,
             local_ops_alone: limits.local_ops_alone,
@@ -316,7 +322,7 @@ impl<D: Device> Drive for Engine<D> {
     }
 
     fn flush(&mut self, turn: &Turn<'_>) -> usize {
-        let posted = self.flush_dirty(turn);
+        let posted = self.flush_shared(turn);
         self.keep_buffers(turn);
         posted
     }

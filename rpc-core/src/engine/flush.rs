@@ -5,6 +5,7 @@ use super::capacity::{SEND_SIGNAL_EVERY, SEND_WRS_CONTROL};
 use super::connection::{Connection, LeaseStage};
 use super::drive::Turn;
 use super::engine::Engine;
+use super::read_share::{ReadShare, ReadTurn};
 use super::receives::take_slot;
 use super::send_queue::{Holds, SendQueue};
 use super::submission::ConnectionKey;
@@ -43,13 +44,41 @@ impl<D: Device> Engine<D> {
         work
     }
 
+    /// The same, READs shared out among those that wait for a turn.
+    pub(super) fn flush_shared(&mut self, turn: &Turn<'_>) -> usize {
+        let mut work = self.flush_dirty(turn);
+        // One whose turn comes may have nothing left to ask for: then it is the next one's.
+        while self.share_reads() {
+            work += self.flush_dirty(turn);
+        }
+        work
+    }
+
+    /// Gives READs to connections that waited for them. Says whether there was one.
+    fn share_reads(&mut self) -> bool {
+        let mut any = false;
+        while let Some(key) = self.reads.next() {
+            let Some(connection) = self.connections.get(key) else { continue };
+            if !connection.is_alive() {
+                // It asks for nothing any more; what it has asked for comes back as its QP is drained.
+                self.reads.leave(&mut connection.reads);
+                continue;
+            }
+            self.reads.grant(&mut connection.reads);
+            self.mark_dirty(key.slot);
+            any = true;
+        }
+        any
+    }
+
     pub(super) fn flush_connection(&mut self, turn: &Turn<'_>, slot: u32) -> usize {
         let Some(connection) = self.connections.at(slot) else { return 0 };
         let before = connection.send_queue.free();
         let was_empty = connection.send_queue.is_empty();
         let grows = self.offload.is_none();
         let (slab, registrar, apart) = (&mut self.slab, &mut self.registrar, self.local_ops_alone);
-        let Some(mut chain) = Chain::new(connection, slab, grows, registrar, apart) else {
+        let shares = (&mut self.reads, apart);
+        let Some(mut chain) = Chain::new(connection, slab, grows, registrar, shares) else {
             return 0;
         };
         let built = chain.build(turn);
@@ -82,6 +111,7 @@ impl<D: Device> Engine<D> {
                         self.slab.free(buffer);
                     }
                 }
+                Some(Holds::Read(_, len)) => self.reads.done(&mut connection.reads, len),
                 Some(_) => {}
                 None => return,
             }
@@ -103,6 +133,8 @@ pub(super) struct Chain<'a, D: Device> {
     pub(super) revoking: &'a mut std::collections::VecDeque<LeaseId>,
     transfers:
         &'a std::collections::HashMap<crate::protocol::TransferId, Vec<crate::mem::PayloadMut>>,
+    share: &'a mut ReadShare,
+    reads: &'a mut ReadTurn,
     eager_bytes: usize,
     /// The last SEND: whether it is signaled depends on what follows.
     pub(super) held: Option<(SlotId, Sge)>,
@@ -119,7 +151,7 @@ impl<'a, D: Device> Chain<'a, D> {
         slab: &'a mut EagerSlab,
         slab_grows: bool,
         registrar: &'a mut Registrar<D>,
-        apart: bool,
+        (share, apart): (&'a mut ReadShare, bool),
     ) -> Option<Self> {
         Some(Self {
             key: connection.key,
@@ -132,6 +164,8 @@ impl<'a, D: Device> Chain<'a, D> {
             leases: &mut connection.leases,
             revoking: &mut connection.revoking,
             transfers: &connection.transfers,
+            share,
+            reads: &mut connection.reads,
             eager_bytes: connection.eager_bytes as usize,
             held: None,
             apart,
@@ -284,10 +318,14 @@ impl<'a, D: Device> Chain<'a, D> {
         self.batch.send(wr_id, &[sge], flags.and(SendFlags::SOLICITED))
     }
 
-    /// READs, as many as both devices' depths allow: the hardware never has to queue one.
+    /// READs, as many as both devices' depths allow, so that the hardware never has to queue one, and no
+    /// more than are this connection's share of what its core asks for.
     pub(super) fn reads(&mut self) -> Result<(), VerbsError> {
-        while self.room() > 0 {
-            let Some(read) = self.protocol.poll_read() else { return Ok(()) };
+        while self.room() > 0
+            && let Some(len) = self.protocol.next_read_len()
+            && self.share.take(self.key, self.reads, len)
+        {
+            let Some(read) = self.protocol.poll_read() else { break };
             let destination = self
                 .transfers
                 .get(&read.transfer)
@@ -303,11 +341,12 @@ impl<'a, D: Device> Chain<'a, D> {
             })?;
             let remote =
                 crate::verbs::RemoteRange { addr: read.addr, rkey: crate::verbs::Rkey(read.rkey) };
-            let sequence = self.books.push(Holds::Read(read.id));
+            let sequence = self.books.push(Holds::Read(read.id, read.len));
             let wr_id = self.wr_id(sequence);
             // Each is signaled: its completion lets the next chunk go.
             self.batch.read(wr_id, &[sge], remote, SendFlags::SIGNALED)?;
         }
+        self.share.pass(self.reads);
         Ok(())
     }
 }

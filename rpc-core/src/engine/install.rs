@@ -14,6 +14,7 @@ use super::connection::{Connection, ServerSide, Stage};
 use super::drive::Turn;
 use super::engine::{Engine, Reservation};
 use super::load::ServerLoad;
+use super::read_share::ReadTurn;
 use super::send_queue::SendQueue;
 use super::silence::Moved;
 use super::submission::Observer;
@@ -104,6 +105,7 @@ impl<D: Device> Engine<D> {
             behind_binds: None,
             local_last: false,
             transfers: HashMap::new(),
+            reads: ReadTurn::default(),
             read_at: turn.now,
             moved_bytes: 0,
             moved: Moved::at(turn.now),

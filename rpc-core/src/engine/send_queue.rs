@@ -31,8 +31,8 @@ pub(super) enum Holds {
     Send(SlotId),
     /// Nothing: the lease that a bind belongs to ends by its own rules.
     Bind,
-    /// The destination of a READ.
-    Read(ReadId),
+    /// The destination of a READ, and so many bytes of what the core may ask for.
+    Read(ReadId, u32),
     /// One window of a lease; with the last one the lease is revoked.
     Invalidate { lease: LeaseId, last: bool },
     /// Nothing: it marks the end of a queue in error.

@@ -282,6 +282,7 @@ impl<D: Device> Engine<D> {
     pub(super) fn destroy(&mut self, turn: &Turn<'_>, slot: u32) {
         let Some(mut connection) = self.connections.remove(slot) else { return };
         self.fetches.retain(|key| *key != connection.key);
+        self.reads.forget(connection.key, &mut connection.reads);
         let mut remains: Remains<D> = Remains { windows: Vec::new(), qp: connection.qp.take() };
         let mut memory = Vec::new();
         for (_, lease) in connection.leases.drain() {

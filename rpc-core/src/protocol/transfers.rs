@@ -133,6 +133,16 @@ impl Transfers {
         }
     }
 
+    /// Bytes of the next READ.
+    pub(crate) fn next_read_len(&self) -> Option<u32> {
+        if self.outstanding >= self.reads_max {
+            return None;
+        }
+        let transfer = self.table.get(self.ready.front()?.0)?;
+        let descriptor = transfer.pieces.get(transfer.piece as usize)?;
+        Some(self.chunk.min(descriptor.len - transfer.offset))
+    }
+
     /// The next READ.
     pub(crate) fn next_read(&mut self) -> Option<Read> {
         if self.outstanding >= self.reads_max {
@@ -266,8 +276,9 @@ mod tests {
         let mut transfers = Transfers::new(4, u32::MAX, 10);
         let id = begin(&mut transfers, &[25, 10, 1]);
         let mut seen = Vec::new();
-        while let Some(read) = transfers.next_read() {
+        while let (next, Some(read)) = (transfers.next_read_len(), transfers.next_read()) {
             assert_eq!(read.addr, 1000 + u64::from(read.offset));
+            assert_eq!(next, Some(read.len));
             seen.push((read.piece, read.offset, read.len, read.last));
         }
         let expected = [

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::{LocalRuntime, Runtime};
+use crate::engine::capacity::READ_BYTES_MAX;
 use crate::{Execution, Pings, Status};
 
 /// Collects a runtime's settings.
@@ -16,6 +17,7 @@ pub struct RuntimeBuilder {
     pub(super) message_bytes_max: u64,
     pub(super) rnr_retry: u8,
     pub(super) receives_lent_max: u32,
+    pub(super) read_bytes_max: u64,
     pub(super) pings: Pings,
     pub(super) tcp_links: bool,
     pub(super) verbs_on_control: bool,
@@ -45,6 +47,7 @@ impl RuntimeBuilder {
             // Rides out a peer that overdraws its credits until its QP is in ERR.
             rnr_retry: 6,
             receives_lent_max: u32::MAX,
+            read_bytes_max: READ_BYTES_MAX,
             pings: Pings::new(),
             tcp_links: false,
             verbs_on_control: false,
@@ -98,6 +101,13 @@ impl RuntimeBuilder {
     /// connections end. Default: [`Pings::new`]; [`Pings::off`] for a peer that stands in a debugger.
     pub fn pings(mut self, pings: Pings) -> Self {
         self.pings = pings;
+        self
+    }
+
+    /// Bytes that a core has asked for by READ at once, over all its connections, which take turns when they
+    /// want more. Default: 16 MiB. One READ, of at most 128 KiB, is always let through.
+    pub fn read_bytes_max(mut self, bytes: u64) -> Self {
+        self.read_bytes_max = bytes;
         self
     }
 

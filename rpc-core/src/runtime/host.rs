@@ -37,11 +37,7 @@ impl RuntimeHost {
             message_bytes_max: settings.message_bytes_max,
             rnr_retry: settings.rnr_retry,
             #[cfg(feature = "verbs")]
-            rdma: super::rdma::RdmaDevices::new(
-                pool.clone(),
-                settings.receives_lent_max,
-                settings.pings,
-            ),
+            rdma: super::rdma::RdmaDevices::new(pool.clone(), settings),
             servers: Mutex::default(),
             next_server: AtomicU64::new(1),
         }

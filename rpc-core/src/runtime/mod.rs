@@ -214,6 +214,7 @@ impl Runtime {
              device: software, one for each core, MTU {mtu} B\n\
              memory budget: {budget} B\n\
              longest message taken: {message} B\n\
+             asked for by READ at once: {reads} B per core\n\
              connections per core: {connections}\n\
              send queue: {send} requests; shared receive queue: {srq}; completion queue: {cqe}\n\
              RNR retries: {rnr}\n\
@@ -224,6 +225,7 @@ impl Runtime {
             mtu = limits.mtu,
             budget = inner.pool.budget().bytes(),
             message = inner.host.message_bytes_max,
+            reads = inner.settings.read_bytes_max,
             connections = capacity.connections_max,
             send = capacity.send_wrs,
             srq = capacity.srq_wrs,
@@ -362,14 +364,18 @@ fn soft_engine(
         pool: pool.clone(),
         waker: Waker::from(Arc::clone(core)),
         receives_lent_max: settings.receives_lent_max,
+        read_bytes_max: settings.read_bytes_max,
         pings: settings.pings,
         offload: None,
     })
 }
 
 fn memory_error(error: crate::mem::MemError) -> Status {
-    Status::resource_exhausted(format!("payload memory cannot be reserved: {error}"))
-        .with_source(error)
+    let text = match &error {
+        crate::mem::MemError::Config(_) => error.to_string(), // it says all by itself
+        _ => format!("payload memory cannot be reserved: {error}"),
+    };
+    Status::resource_exhausted(text).with_source(error)
 }
 
 fn default_budget() -> u64 {

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
-use super::CoreHandle;
 use super::memlock;
 use super::pending::{Pending, Purpose};
 use super::stats::DeviceStats;
+use super::{CoreHandle, RuntimeBuilder};
 use crate::Pings;
 use crate::cm::{ConnectError, Control, EventSource, OpenRequest, PendingQp, RdmaOptions};
 use crate::engine::{CoreShared, Engine, EngineControl, EngineError, EngineParts, Offload};
@@ -25,6 +25,7 @@ const DEVICES_MAX: usize = 16;
 pub(super) struct RdmaDevices {
     pool: Pool,
     receives_lent_max: u32,
+    read_bytes_max: u64,
     pings: Pings,
     control: OnceLock<Control>,
     /// Locked by the control thread alone, also while it opens a device.
@@ -54,11 +55,12 @@ struct Opened {
 }
 
 impl RdmaDevices {
-    pub(super) fn new(pool: Pool, receives_lent_max: u32, pings: Pings) -> Self {
+    pub(super) fn new(pool: Pool, settings: &RuntimeBuilder) -> Self {
         Self {
             pool,
-            receives_lent_max,
-            pings,
+            receives_lent_max: settings.receives_lent_max,
+            read_bytes_max: settings.read_bytes_max,
+            pings: settings.pings,
             control: OnceLock::new(),
             state: Mutex::default(),
             shown: Mutex::default(),
@@ -176,6 +178,7 @@ impl RdmaDevices {
             pool: self.pool.clone(),
             waker: Waker::from(Arc::clone(&core.shared)),
             receives_lent_max: self.receives_lent_max,
+            read_bytes_max: self.read_bytes_max,
             pings: self.pings,
             offload: Some(Offload { control, core: Arc::clone(&core.shared) }),
         })

@@ -8,7 +8,7 @@ use rpc_tests::devices::{counters, is_read_from, usage};
 use rpc_tests::{Place, Quiescence, eventually};
 
 use crate::fixture::{
-    Blob, Number, PAYLOADS, SETTLE, SLOW_TO_REGISTER, Served, begin, blob, links,
+    Blob, Number, PAYLOADS, SETTLE, SLOW_TO_REGISTER, Served, begin, blob, links, together,
 };
 
 /// One value of the greatest size.
@@ -261,6 +261,38 @@ fn windows_are_opened_and_closed_by_themselves_where_the_device_needs_it() {
             assert_eq!(usage(runtime).qps, 1, "the connection stayed");
         }
         drop((probe, served, server, client));
+        quiescence.end();
+    }
+}
+
+#[test]
+fn connections_whose_core_may_ask_for_little_at_once_take_turns_and_all_get_their_bytes() {
+    const CALLERS: u64 = 6;
+    for &tcp in links() {
+        let mut quiescence = Quiescence::begin();
+        // Two READs of the usual length for everybody together.
+        let server =
+            quiescence.runtime(Runtime::builder().tcp_links(tcp).read_bytes_max(256 << 10));
+        let client = quiescence.runtime(Runtime::builder().tcp_links(tcp).read_bytes_max(1));
+        let served = Served::start(&server);
+        let probes: Vec<_> = (0..CALLERS).map(|_| served.client(&client)).collect();
+        let mut calls = Vec::new();
+        for (index, probe) in (0..).zip(&probes) {
+            for len in [1_000_000, 100_000 + index as usize, 300_000] {
+                calls.push(Box::pin(async move {
+                    let sent = blob(index, len);
+                    let got = probe.echo(sent.clone()).await.unwrap().into_inner();
+                    assert!(got == sent, "other bytes came back");
+                }));
+            }
+        }
+        // Those that are given up take their places in the line with them.
+        let mut given_up: Vec<_> =
+            probes.iter().map(|probe| Box::pin(probe.echo(blob(7, 1_000_000)))).collect();
+        given_up.iter_mut().for_each(|call| begin(call.as_mut()));
+        drop(given_up);
+        block_on(together(calls));
+        drop((probes, served, server, client));
         quiescence.end();
     }
 }

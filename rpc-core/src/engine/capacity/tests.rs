@@ -119,6 +119,7 @@ fn engine(device: &SoftDevice) -> Result<Engine<SoftDevice>, EngineError> {
         pool,
         waker: Waker::noop().clone(),
         receives_lent_max: u32::MAX,
+        read_bytes_max: READ_BYTES_MAX,
         pings: crate::Pings::new(),
         offload: None,
     })

@@ -399,6 +399,14 @@ impl Connection {
         }
     }
 
+    /// Bytes of the READ that [`poll_read`](Self::poll_read) would give.
+    pub fn next_read_len(&self) -> Option<u32> {
+        if matches!(self.state, State::Broken | State::Closed) {
+            return None;
+        }
+        self.transfers.next_read_len()
+    }
+
     /// The next READ to post. At most `reads_max` are outstanding at a time.
     pub fn poll_read(&mut self) -> Option<Read> {
         if matches!(self.state, State::Broken | State::Closed) {
