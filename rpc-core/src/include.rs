@@ -22,9 +22,12 @@ macro_rules! __out_dir {
 /// }
 /// ```
 ///
-/// It includes the file of that name from the build script's `OUT_DIR`; files without a package are
-/// `"_"`. A package that refers to types of another finds them only if both sit in the module tree
-/// that their names spell: for those, use [`include_protos!`](crate::include_protos).
+/// The name is that of the `package` line in the `.proto`, and not that of the `.proto` file: `package
+/// kv.v1;` is `"kv.v1"`. The macro includes the file of that name from the build script's `OUT_DIR`, so for
+/// a package that is not there the compiler says `couldn't read …/kv.v2.rs`; the `.rs` files beside it are
+/// the packages that there are. Files without a package are `"_"`. A package that refers to types of another
+/// finds them only if both sit in the module tree that their names spell: for those, use
+/// [`include_protos!`](crate::include_protos).
 #[macro_export]
 macro_rules! include_proto {
     ($package:literal) => {

@@ -68,6 +68,14 @@ impl Failure {
         if self.status().is_some_and(is_mismatch) { Exit::Mismatch } else { Exit::Failed }.into()
     }
 
+    /// Which version the key has now, 0 for none, where the write expected another one.
+    pub(crate) fn current_version(&self) -> Option<u64> {
+        match reason(self.status()?)? {
+            Reason::VersionMismatch(mismatch) => Some(mismatch.current),
+            _ => None,
+        }
+    }
+
     fn status(&self) -> Option<&Status> {
         self.source.as_deref().and_then(|source| source.downcast_ref())
     }
@@ -95,7 +103,8 @@ impl fmt::Display for Failure {
         for _ in 0..16 {
             let Some(error) = cause else { break };
             let text = in_our_words(&error.to_string());
-            if text != told {
+            // A sentence that ends with its cause has told it.
+            if !told.ends_with(&text) {
                 writeln!(f, "  because: {text}")?;
                 told = text;
             }
@@ -223,6 +232,12 @@ mod tests {
         let inner = Failure::because("inner", io::Error::other("innermost"));
         let text = inner.to_string();
         assert_eq!(text, "error: inner\n  because: innermost\n");
+    }
+
+    #[test]
+    fn a_cause_that_the_sentence_ends_with_is_not_told_again() {
+        let text = Failure::because("no memory: too little", io::Error::other("too little"));
+        assert_eq!(text.to_string(), "error: no memory: too little\n");
     }
 
     #[test]

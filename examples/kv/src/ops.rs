@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{
     DeleteArgs, GetArgs, ListArgs, MgetArgs, MputArgs, Pair, PutArgs, ServerArgs, WaitArgs,
+    WriteArgs,
 };
 use crate::failure::{Exit, Failure, err, out};
 use crate::files::{self, ReadError};
@@ -42,6 +43,11 @@ pub(crate) fn get(args: &GetArgs) -> Result<Exit, Failure> {
         Ok::<_, Failure>(repeated(args.server.wait.timeout, get).await?)
     })?;
     if !found.found {
+        if args.json {
+            let mut object = json!({ "version": 0 });
+            text::set_bytes(&mut object, "key", &key);
+            out(line(&object).as_bytes())?;
+        }
         return Ok(no_value(&args.key));
     }
     match &args.file {
@@ -63,9 +69,11 @@ pub(crate) fn put(args: &PutArgs) -> Result<Exit, Failure> {
         let client = KvClient::new(channel);
         let put = || client.put(request.clone());
         Ok::<_, Failure>(repeated(args.server.wait.timeout, put).await?)
-    })?;
+    });
+    let answer = answer.or_else(|failure| conflict(args.write, failure))?;
     if args.write.json {
-        let json = json!({ "replaced": answer.replaced, "version": answer.version });
+        let json =
+            json!({ "written": true, "replaced": answer.replaced, "version": answer.version });
         out(line(&json).as_bytes())?;
     }
     Ok(Exit::Done)
@@ -78,11 +86,20 @@ pub(crate) fn delete(args: &DeleteArgs) -> Result<Exit, Failure> {
         let client = KvClient::new(connect(&args.server).await?);
         let delete = || client.delete(request.clone());
         Ok::<_, Failure>(repeated(args.server.wait.timeout, delete).await?)
-    })?;
+    });
+    let deleted = deleted.or_else(|failure| conflict(args.write, failure))?;
     if args.write.json {
         out(line(&json!({ "existed": deleted.existed })).as_bytes())?;
     }
     Ok(if deleted.existed { Exit::Done } else { no_value(&args.key) })
+}
+
+/// A failed write, told to a script if it is one that expected another version: it can go on from that.
+fn conflict<T>(write: WriteArgs, failure: Failure) -> Result<T, Failure> {
+    if let Some(version) = failure.current_version().filter(|_| write.json) {
+        out(line(&json!({ "written": false, "version": version })).as_bytes())?;
+    }
+    Err(failure)
 }
 
 /// `kv mget`
@@ -94,7 +111,8 @@ pub(crate) fn mget(args: &MgetArgs) -> Result<Exit, Failure> {
         while !keys.is_empty() {
             let asked = &keys[..keys.len().min(BATCH_KEYS_MAX)];
             let request = BatchGetRequest { keys: asked.iter().map(bytes).collect() };
-            let values = client.batch_get(request).await?.into_inner().values;
+            let batch_get = || client.batch_get(request.clone());
+            let values = repeated(args.server.wait.timeout, batch_get).await?.values;
             if values.is_empty() || values.len() > asked.len() {
                 return Err(Failure::new("the server answered with another number of values"));
             }

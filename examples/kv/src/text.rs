@@ -1,5 +1,7 @@
 //! Numbers and bytes for people and for scripts.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 /// A number with a comma between groups of three digits.
@@ -13,6 +15,16 @@ pub(crate) fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// How many of a thing, such as `1 file` or `1,000 files`.
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+/// Seconds to the millisecond: more digits are no more truth, and hard to read.
+pub(crate) fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e3).round() / 1e3
 }
 
 /// Bytes for a terminal: text as it is, but for line ends and other control characters, and for what is no
@@ -55,6 +67,14 @@ pub(crate) fn set_bytes(object: &mut Value, name: &str, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_has_no_plural_and_seconds_have_three_digits() {
+        assert_eq!(counted(1, "file"), "1 file");
+        assert_eq!(counted(0, "file"), "0 files");
+        assert_eq!(counted(1_000, "file"), "1,000 files");
+        assert_eq!(milliseconds(Duration::from_nanos(1_322_027_025)), 1.322);
+    }
 
     #[test]
     fn numbers_are_grouped_by_thousands() {

@@ -37,6 +37,17 @@ fn a_write_with_another_version_than_expected_ends_with_4() {
     let told = stderr(&refused);
     assert!(told.contains(&format!("it has version {version} now")), "{told}");
     assert_ended(&server.run("delete", &[b"k", b"--expect", b"99"]), 4);
+    let told = json!({"written": false, "version": version});
+    for (command, args) in [("put", &[&b"k"[..], b"two"][..]), ("delete", &[&b"k"[..]][..])] {
+        let refused = server.run(command, &[args, &[b"--expect", b"99", b"--json"]].concat());
+        assert_ended(&refused, 4);
+        assert_eq!(lines(&refused), std::slice::from_ref(&told), "{command}");
+    }
+    let none = server.run("put", &[b"none", b"v", b"--expect", b"99", b"--json"]);
+    assert_eq!(lines(&none), [json!({"written": false, "version": 0})]);
+    let nothing = server.run("get", &[b"none", b"--json"]);
+    assert_ended(&nothing, 3);
+    assert_eq!(lines(&nothing), [json!({"key": "none", "version": 0})]);
     assert_eq!(server.run("get", &[b"k"]).stdout, b"one");
     let text = version.to_string();
     assert!(put(&server, &[b"k", b"two", b"--expect", text.as_bytes()]) > version);
@@ -264,6 +275,18 @@ fn a_server_whose_folder_is_removed_acknowledges_nothing_more_and_ends() {
     drop(input);
     assert_ended(&ended, 1);
     assert!(stderr(&ended).contains("the disk of --data failed"), "{}", stderr(&ended));
+}
+
+#[test]
+fn an_address_that_cannot_be_one_is_not_understood() {
+    for (addr, why) in [("127.0.0.1:7471", "no scheme"), ("soft://127.0.0.1:80000", "port")] {
+        for args in [&["get", addr, "k"][..], &["serve", addr], &["demo", "--server", addr]] {
+            let output = kv(args).output().unwrap();
+            assert_ended(&output, 2);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(said.contains(why), "{args:?}: {said}");
+        }
+    }
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn without_a_folder_it_is_what_git_tracks_or_nothing() {
     let loaded = load("load");
     assert_ended(&loaded, 0);
     let told = String::from_utf8(loaded.stdout).unwrap();
-    assert!(told.starts_with("loaded 1 files") && told.contains("(what git tracks)"), "{told}");
+    assert!(told.starts_with("loaded 1 file,") && told.contains("(what git tracks)"), "{told}");
 }
 
 #[test]

@@ -172,7 +172,12 @@ impl Handshake {
             return Ok(());
         };
         let message = ControlMessage::decode(message).map_err(undecodable)?;
-        if self.inbound.len() > len {
+        if let Some(rest) = self.inbound.get(len..).filter(|rest| !rest.is_empty()) {
+            // A peer that gives up does not wait for its turn, and what it says may come together with
+            // what it sent before.
+            if let Ok(ControlMessage::Refused(refusal)) = ControlMessage::decode(rest) {
+                return Err(refused(&refusal));
+            }
             return Err(malformed("bytes follow it, though it was this side's turn"));
         }
         self.inbound.clear();

@@ -61,7 +61,7 @@ impl<D: Device> Engine<D> {
             let Some(connection) = self.connections.get(key) else { continue };
             if !connection.is_alive() {
                 // It asks for nothing any more; what it has asked for comes back as its QP is drained.
-                self.reads.leave(&mut connection.reads);
+                connection.reads.leave();
                 continue;
             }
             self.reads.grant(&mut connection.reads);

@@ -77,12 +77,6 @@ impl ReadShare {
         self.granted += turn.deficit;
     }
 
-    /// The connection, which [`next`](Self::next) named, wants no turn.
-    pub(super) fn leave(&mut self, turn: &mut ReadTurn) {
-        turn.waits = false;
-        turn.deficit = 0;
-    }
-
     /// A READ has ended, or was not posted after all.
     pub(super) fn done(&mut self, turn: &mut ReadTurn, len: u32) {
         let len = u64::from(len).min(turn.outstanding);
@@ -104,6 +98,14 @@ impl ReadShare {
     fn has_room(&self, len: u64) -> bool {
         let used = self.outstanding + self.granted;
         used == 0 || used + len <= self.max
+    }
+}
+
+impl ReadTurn {
+    /// The connection, which [`ReadShare::next`] named, wants no turn.
+    pub(super) fn leave(&mut self) {
+        self.waits = false;
+        self.deficit = 0;
     }
 }
 

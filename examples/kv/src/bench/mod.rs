@@ -203,7 +203,7 @@ mod tests {
     use crate::cli::{Cli, Command};
 
     fn args(args: &[&str]) -> BenchArgs {
-        let cli = Cli::try_parse_from([&["kv", "bench", "addr"], args].concat()).unwrap();
+        let cli = Cli::try_parse_from([&["kv", "bench", "soft://h:1"], args].concat()).unwrap();
         match cli.command {
             Command::Bench(args) => args,
             other => panic!("{other:?}"),

@@ -5,7 +5,7 @@ use crate::bench::chart::Line;
 use crate::bench::drive::Measured;
 use crate::bench::mix::Mix;
 use crate::failure::{Exit, err};
-use crate::text::grouped;
+use crate::text::{grouped, milliseconds};
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
@@ -59,7 +59,7 @@ pub(crate) fn to_text(on: &str, rows: &[Row]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!(
-        "{on}\n{table}\nAt full speed, calls wait for earlier ones; where load is offered, a latency counts from when the call was due. What was given up counts with the time that it waited, what was refused does not.\n",
+        "{on}\n{table}\nAt full speed, calls wait for earlier ones; where load is offered, a latency counts from when the call was due. What was given up counts with the time that it waited, what was refused does not. Mix D reads what it has just inserted, and with many calls outstanding some come before the insert that they are about: these are not found.\n",
     )
 }
 
@@ -75,10 +75,11 @@ pub(crate) fn to_json(on: &str, rows: &[Row]) -> Value {
             "conflicts": measured.conflicts,
             "failed": measured.failed,
             "unsent": measured.unsent,
-            "seconds": measured.elapsed.as_secs_f64(),
+            "seconds": milliseconds(measured.elapsed),
         });
         for (name, quantile) in QUANTILES {
-            object[format!("{name}_us")] = measured.micros(quantile).into();
+            // `p99.9` would have to be quoted wherever a script names it.
+            object[format!("{}_us", name.replace('.', "_"))] = measured.micros(quantile).into();
         }
         object
     };

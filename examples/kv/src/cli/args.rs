@@ -6,13 +6,14 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 pub(crate) use super::values::Pair;
-use super::values::{byte_count, pair, seconds, value_len};
+use super::values::{address, byte_count, pair, seconds, value_len};
 use crate::bench::mix::{Distribution, Mix};
 
 /// Which server, and how long to wait for it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// The server's address, such as soft://127.0.0.1:7471
+    #[arg(value_parser = address)]
     pub(crate) addr: String,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
@@ -29,6 +30,7 @@ pub(crate) struct WaitArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Where to listen, such as soft://127.0.0.1:7471; with port 0 the system chooses
+    #[arg(value_parser = address)]
     pub(crate) addr: String,
     /// Keep keys and values in this folder, which is made if need be: a write is answered once it is on
     /// the disk, and a server that is started again has all of them
@@ -233,10 +235,10 @@ pub(crate) struct DemoArgs {
     /// The folder to load [default: the files that git tracks in this one]
     pub(crate) dir: Option<PathBuf>,
     /// Where its server listens, such as rdma://10.0.0.1:0
-    #[arg(long, value_name = "ADDR", default_value = "soft://127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR", value_parser = address, default_value = "soft://127.0.0.1:0")]
     pub(crate) listen: String,
     /// Use a server that runs already, here or on another host, instead of one of its own
-    #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
+    #[arg(long, value_name = "ADDR", value_parser = address, conflicts_with = "listen")]
     pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,

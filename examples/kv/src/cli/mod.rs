@@ -26,7 +26,7 @@ Addresses:
 Exit codes:
   0  done
   1  failed, or a byte came back wrong
-  2  the command line is not understood
+  2  the command line is not understood, or ADDR can be no address
   3  there is no value under the key
   4  the key has another version than was expected
   5  demo, load, verify: what was done is right, but some files could not be read or kept changing
@@ -117,7 +117,8 @@ Keys are printed as they are. A key that has a line end or is no text can be tol
     /// Store every file of a folder under its relative path, many at a time
     ///
     /// Names, what is skipped and how long files are stored is as in `kv demo --help`. Keys that a file
-    /// does not have any more, because it is longer or shorter than when it was loaded, are deleted.
+    /// does not have any more, because it is longer or shorter than when it was loaded, are deleted. The
+    /// keys of a file that is gone from the folder are left as they are.
     #[command(after_help = "\
 Examples:
   kv load soft://127.0.0.1:7471 ~/photos
@@ -131,7 +132,8 @@ Examples:
   kv verify soft://127.0.0.1:7471 ~/photos
   kv verify soft://127.0.0.1:7471 ~/photos --json
 
-Ends with 1 if a byte differs, a file is not stored, or a key is left that a file does not have any more.")]
+Ends with 1 if a byte differs, a file is not stored, or a key is left that a file does not have any more.
+The keys of a file that is gone from the folder are not looked at.")]
     Verify(TransferArgs),
     /// Measure a server with the mixes of YCSB, and end by itself
     ///
@@ -236,7 +238,8 @@ mod tests {
 
     #[test]
     fn a_put_takes_a_value_or_a_file_and_not_both() {
-        let parse = |args: &[&str]| Cli::try_parse_from([&["kv", "put", "a", "k"], args].concat());
+        let parse =
+            |args: &[&str]| Cli::try_parse_from([&["kv", "put", "soft://h:1", "k"], args].concat());
         assert!(parse(&["value"]).is_ok());
         assert!(parse(&["-"]).is_ok());
         assert!(parse(&["--file", "f"]).is_ok());

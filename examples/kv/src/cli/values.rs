@@ -2,6 +2,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
+use rpc_core::cm::{Address, AddressError};
+
 use crate::limits::VALUE_BYTES_MAX;
 
 /// A number of bytes: digits, and a unit of 1,000 (kB, MB, GB) or 1,024 (KiB, MiB, GiB) if wanted.
@@ -20,6 +22,11 @@ pub(super) fn byte_count(text: &str) -> Result<u64, String> {
     };
     let number: u64 = number.parse().map_err(|_| "a number of bytes starts with digits")?;
     number.checked_mul(unit).ok_or_else(|| "that is more bytes than 64 bits count".into())
+}
+
+/// An address. What is wrong with it is known before anything is tried, so it is the command line's error.
+pub(super) fn address(text: &str) -> Result<String, AddressError> {
+    Address::parse(text).map(|_| text.to_owned())
 }
 
 /// The length of a value.

@@ -47,6 +47,12 @@ pub(super) fn open(folder: &Path) -> Result<Opened, Failure> {
     let named = |error: io::Error| {
         Failure::because(format!("the data folder {} cannot be used", folder.display()), error)
     };
+    if folder.exists() && !folder.is_dir() {
+        let folder = folder.display();
+        return Err(Failure::new(format!(
+            "the data folder {folder} cannot be used: it is no folder; name one, which is made if need be"
+        )));
+    }
     make_folder(folder).map_err(named)?;
     let path = folder.join(FILE);
     let folder = File::open(folder).map_err(named)?;

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure, out, sentence};
 use crate::files::Stamp;
 use crate::kv::{KvClient, StatsRequest};
 use crate::ops;
-use crate::text::{grouped, set_bytes, shown};
+use crate::text::{counted, grouped, milliseconds, set_bytes, shown};
 use crate::transfer::entry::{Entry, Fate, Sums};
 use crate::transfer::journal::{Journal, StoreNow};
 use crate::transfer::meter::Meter;
@@ -205,7 +205,7 @@ fn to_json(found: &Found, meter: &Meter, done: &Done, told: &Told) -> Value {
         "bytes": meter.bytes,
         "calls": meter.calls,
         "repeats": meter.repeats,
-        "seconds": meter.elapsed.as_secs_f64(),
+        "seconds": milliseconds(meter.elapsed),
         "skipped": found.skipped.sum(),
         "deleted": done.deleted,
         "choice": found.origin,
@@ -218,9 +218,9 @@ fn to_json(found: &Found, meter: &Meter, done: &Done, told: &Told) -> Value {
 /// One sentence for people.
 fn to_text(work: Work, found: &Found, meter: &Meter, done: &Done) -> String {
     let mut text = format!(
-        "{} {} files, {} bytes in {:.2} s, {:.1} MB/s, of {} ({}); {}",
+        "{} {}, {} bytes in {:.2} s, {:.1} MB/s, of {} ({}); {}",
         work.done(),
-        grouped(meter.files),
+        counted(meter.files, "file"),
         grouped(meter.bytes),
         meter.elapsed.as_secs_f64(),
         meter.megabytes_per_second(),

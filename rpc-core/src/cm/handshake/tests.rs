@@ -131,6 +131,17 @@ fn what_is_out_of_turn_is_refused() {
 }
 
 #[test]
+fn a_peer_that_gave_up_before_the_answer_is_not_called_malformed() {
+    let mut bytes = ControlMessage::Hello(hello(Role::Connecting)).encode().unwrap();
+    let (code, text) = ConnectError::TimedOut { step: Step::Hello }.refusal();
+    let refusal = Refusal { code: code as u32, text };
+    bytes.extend(ControlMessage::Refused(refusal).encode().unwrap());
+    let error = accepting().on_bytes(&bytes).unwrap_err();
+    assert!(matches!(&error, ConnectError::PeerRefused { code: Code::DeadlineExceeded, .. }));
+    assert!(error.to_string().contains("timed out"), "{error}");
+}
+
+#[test]
 fn two_sides_of_one_role_do_not_connect() {
     let error = feed(&mut connecting(), &ControlMessage::Hello(hello(Role::Connecting)));
     assert!(matches!(error, ConnectError::Malformed { .. }), "{error}");

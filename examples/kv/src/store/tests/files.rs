@@ -23,6 +23,13 @@ fn a_file_that_is_not_ours_is_refused_in_words() {
 }
 
 #[test]
+fn a_folder_that_is_a_file_is_refused_in_words() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let refused = Store::in_folder(file.path(), u64::MAX).err().unwrap();
+    assert!(refused.to_string().contains("it is no folder"), "{refused}");
+}
+
+#[test]
 fn what_a_killed_first_start_leaves_is_made_anew() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("a/b/c");
