@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use rpc_core::prost::Message;
 use rpc_core::{Code, Execution, Status};
 
-use crate::kv::error_detail::Reason;
-use crate::kv::{DiskFailed, ErrorDetail};
+use crate::proto::error_detail::Reason;
+use crate::proto::{DiskFailed, ErrorDetail};
 
 /// How a command ended, as its exit code says it. 2 is the command line parser's, for wrong usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl From<Exit> for ExitCode {
 
 /// Why a command could not be carried out: one sentence for people, and what caused it.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     what: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -225,7 +225,7 @@ pub(crate) fn out(bytes: &[u8]) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::{QueueFull, ReadQueueFull, StoreFull};
+    use crate::proto::{QueueFull, ReadQueueFull, StoreFull};
 
     #[test]
     fn a_failure_names_all_its_causes() {

@@ -15,12 +15,12 @@ use crate::cli::{
 };
 use crate::failure::{Exit, Failure, err, out};
 use crate::files::{self, ReadError};
-use crate::kv::{
+use crate::limits::{BATCH_KEYS_MAX, CONNECT_SECONDS, VALUE_BYTES_MAX};
+use crate::patience::repeated;
+use crate::proto::{
     BatchGetRequest, BatchPutRequest, DeleteRequest, GetRequest, GetResponse, KvClient, ListEntry,
     ListRequest, PutRequest,
 };
-use crate::limits::{BATCH_KEYS_MAX, CONNECT_SECONDS, VALUE_BYTES_MAX};
-use crate::patience::repeated;
 use crate::text;
 
 /// Connects to a server, over the process's default runtime.

@@ -57,8 +57,8 @@ mod tests {
     use rpc_core::prost::Message;
 
     use super::*;
-    use crate::kv::error_detail::Reason;
-    use crate::kv::{ErrorDetail, QueueFull, StoreFull};
+    use crate::proto::error_detail::Reason;
+    use crate::proto::{ErrorDetail, QueueFull, StoreFull};
 
     fn status(reason: Reason) -> Status {
         let detail = ErrorDetail { reason: Some(reason) }.encode_to_vec();

@@ -10,8 +10,8 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::{RuntimeArgs, ServeArgs};
 use crate::failure::{Exit, Failure, err, out};
-use crate::kv::KvServer;
 use crate::limits::STOP_SECONDS;
+use crate::proto::KvServer;
 use crate::service::Service;
 use crate::stop::Stop;
 use crate::store::Store;

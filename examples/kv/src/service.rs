@@ -5,30 +5,30 @@ use rpc_core::bytes::Bytes;
 use rpc_core::prost::Message;
 use rpc_core::{Request, Response, Runtime, Status};
 
-use crate::kv::error_detail::Reason;
-use crate::kv::{
-    BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
-    DeleteResponse, DiskFailed, ErrorDetail, GetRequest, GetResponse, Kv, ListEntry, ListRequest,
-    ListResponse, PutRequest, PutResponse, QueueFull, ReadQueueFull, StatsRequest, StatsResponse,
-    StoreFull, ValueDamaged, VersionMismatch,
-};
 use crate::limits::{
     BATCH_BYTES_MAX, BATCH_KEYS_MAX, KEY_BYTES_MAX, PAGE_BYTES_MAX, PAGE_KEYS_DEFAULT,
     PAGE_KEYS_MAX, READS_BYTES_MAX, READS_WAITING_MAX, VALUE_BYTES_MAX, WAITING_BYTES_MAX,
     WRITES_WAITING_MAX,
 };
+use crate::proto::error_detail::Reason;
+use crate::proto::{
+    BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
+    DeleteResponse, DiskFailed, ErrorDetail, GetRequest, GetResponse, Kv, ListEntry, ListRequest,
+    ListResponse, PutRequest, PutResponse, QueueFull, ReadQueueFull, StatsRequest, StatsResponse,
+    StoreFull, ValueDamaged, VersionMismatch,
+};
 use crate::store::{Change, Range, Refused, Store, Versioned, Write};
 use crate::{stats, token};
 
 /// The service over a store, with the runtime whose work `Stats` tells of.
-pub(crate) struct Service {
+pub struct Service {
     store: Arc<Store>,
     runtime: Runtime,
 }
 
 impl Service {
     /// Serves a store.
-    pub(crate) fn new(store: Arc<Store>, runtime: Runtime) -> Self {
+    pub fn new(store: Arc<Store>, runtime: Runtime) -> Self {
         Self { store, runtime }
     }
 }

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use crate::cli::StatsArgs;
 use crate::failure::{Exit, Failure, out};
-use crate::kv::{
+use crate::ops;
+use crate::proto::{
     CoreStats, DeviceStats, KvClient, MemoryStats, StatsRequest, StatsResponse, StoreStats,
 };
-use crate::ops;
 use crate::store::Usage;
 use crate::text::{self, grouped};
 

@@ -69,7 +69,7 @@ mod tests {
     use rpc_core::{Channel, Server};
 
     use super::*;
-    use crate::kv::{GetRequest, KvClient, KvServer};
+    use crate::proto::{GetRequest, KvClient, KvServer};
     use crate::service::Service;
     use crate::store::Store;
 

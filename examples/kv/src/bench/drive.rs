@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use rpc_core::{Code, Status};
 
 use crate::failure::{Failure, reason, sentence};
-use crate::kv::error_detail::Reason;
+use crate::proto::error_detail::Reason;
 
 /// How long a step waits for its calls after its time, if that is longer than the time itself. A server
 /// that answers at all has done so by then; what it has not answered counts as failed.

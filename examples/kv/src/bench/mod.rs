@@ -19,8 +19,8 @@ use crate::bench::records::{end, fill, perform};
 use crate::bench::report::{Row, ended_early, lines, problems, to_json, to_text};
 use crate::cli::BenchArgs;
 use crate::failure::{Exit, Failure, err, out};
-use crate::kv::{KvClient, StatsRequest, StatsResponse};
 use crate::ops;
+use crate::proto::{KvClient, StatsRequest, StatsResponse};
 use crate::random::Random;
 
 /// Offered load, as parts of what full speed was. Beyond it, an open loop only shows its own queue.

@@ -7,8 +7,8 @@ use rpc_core::{Response, Status};
 use crate::bench::drive::Outcome;
 use crate::bench::mix::Op;
 use crate::failure::Failure;
-use crate::kv::{GetRequest, KvClient, ListRequest, PutRequest};
 use crate::patience::repeated;
+use crate::proto::{GetRequest, KvClient, ListRequest, PutRequest};
 
 /// What all records' keys begin with.
 const PREFIX: &str = "bench/";

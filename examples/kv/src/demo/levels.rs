@@ -1,6 +1,6 @@
 use rpc_core::Runtime;
 
-use crate::kv::{CoreStats, DeviceStats, StatsResponse};
+use crate::proto::{CoreStats, DeviceStats, StatsResponse};
 use crate::stats;
 use crate::store::Usage;
 

@@ -14,7 +14,7 @@ use crate::demo::levels::{Both, Levels, Traffic};
 use crate::demo::report::{Ends, Report};
 use crate::demo::server::ServerProcess;
 use crate::failure::{Exit, Failure, err, out};
-use crate::kv::{KvClient, StatsRequest, StatsResponse};
+use crate::proto::{KvClient, StatsRequest, StatsResponse};
 use crate::store::Usage;
 use crate::transfer::entry::{Entry, Fate, Sums};
 use crate::transfer::meter::Meter;

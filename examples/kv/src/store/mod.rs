@@ -20,18 +20,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpc_core::bytes::Bytes;
 
-pub(crate) use disk::Disk;
-pub(crate) use memory::Memory;
+use disk::Disk;
+use memory::Memory;
 
 use crate::failure::Failure;
 use crate::limits::{ENTRY_BYTES, QUEUED_BYTES};
 use crate::stop::Stop;
 
-/// A store of either kind.
-pub(crate) enum Store {
-    /// Gone when the server ends.
+/// A store: in memory, gone when the process ends, or in a folder, which outlives it.
+pub struct Store(Kind);
+
+enum Kind {
     Memory(Box<Memory>),
-    /// In a folder; what is acknowledged is on the disk.
+    /// What is acknowledged is on the disk.
     Disk(Disk),
 }
 
@@ -166,21 +167,22 @@ pub(crate) struct Usage {
 }
 
 impl Store {
-    /// An empty store in memory, of at most so many bytes.
-    pub(crate) fn in_memory(bytes_max: u64) -> Result<Self, Failure> {
-        Ok(Self::Memory(Box::new(Memory::new(bytes_max)?)))
+    /// An empty store in memory, of at most so many bytes: keys, values and some memory for each entry.
+    pub fn in_memory(bytes_max: u64) -> Result<Self, Failure> {
+        Ok(Self(Kind::Memory(Box::new(Memory::new(bytes_max)?))))
     }
 
-    /// The store in a folder, which is made if it does not exist.
-    pub(crate) fn in_folder(folder: &Path, bytes_max: u64) -> Result<Self, Failure> {
-        Disk::open(folder, bytes_max).map(Self::Disk)
+    /// The store in a folder, which is made if it does not exist. One that another process has open is
+    /// refused, as is a file that no store wrote.
+    pub fn in_folder(folder: &Path, bytes_max: u64) -> Result<Self, Failure> {
+        Disk::open(folder, bytes_max).map(|disk| Self(Kind::Disk(disk)))
     }
 
     /// The value under a key.
     pub(crate) async fn get(&self, key: Bytes) -> Result<Option<Versioned>, Refused> {
-        match self {
-            Self::Memory(memory) => Ok(memory.get(&key)),
-            Self::Disk(disk) => Ok(disk.get_many(vec![key], usize::MAX).await?.pop().flatten()),
+        match &self.0 {
+            Kind::Memory(memory) => Ok(memory.get(&key)),
+            Kind::Disk(disk) => Ok(disk.get_many(vec![key], usize::MAX).await?.pop().flatten()),
         }
     }
 
@@ -191,41 +193,41 @@ impl Store {
         keys: Vec<Bytes>,
         bytes_max: usize,
     ) -> Result<Vec<Option<Versioned>>, Refused> {
-        match self {
-            Self::Memory(memory) => Ok(memory.get_many(&keys, bytes_max).await),
-            Self::Disk(disk) => disk.get_many(keys, bytes_max).await,
+        match &self.0 {
+            Kind::Memory(memory) => Ok(memory.get_many(&keys, bytes_max).await),
+            Kind::Disk(disk) => disk.get_many(keys, bytes_max).await,
         }
     }
 
     /// Does all writes or none. No key may be named twice.
     pub(crate) async fn write(&self, writes: Vec<Write>) -> Result<Written, Refused> {
-        match self {
-            Self::Memory(memory) => memory.write(writes).await,
-            Self::Disk(disk) => disk.write(writes).await,
+        match &self.0 {
+            Kind::Memory(memory) => memory.write(writes).await,
+            Kind::Disk(disk) => disk.write(writes).await,
         }
     }
 
     /// A page of keys.
     pub(crate) async fn list(&self, range: Range) -> Result<Page, Refused> {
-        match self {
-            Self::Memory(memory) => Ok(memory.list(&range).await),
-            Self::Disk(disk) => disk.list(range).await,
+        match &self.0 {
+            Kind::Memory(memory) => Ok(memory.list(&range).await),
+            Kind::Disk(disk) => disk.list(range).await,
         }
     }
 
     /// Asked for once the store cannot go on, which one in memory always can.
     pub(crate) fn failed(&self) -> Stop {
-        match self {
-            Self::Memory(_) => Stop::default(),
-            Self::Disk(disk) => disk.failed().clone(),
+        match &self.0 {
+            Kind::Memory(_) => Stop::default(),
+            Kind::Disk(disk) => disk.failed().clone(),
         }
     }
 
     /// What it holds now.
     pub(crate) fn usage(&self) -> Usage {
-        match self {
-            Self::Memory(memory) => memory.usage(),
-            Self::Disk(disk) => disk.usage(),
+        match &self.0 {
+            Kind::Memory(memory) => memory.usage(),
+            Kind::Disk(disk) => disk.usage(),
         }
     }
 }

@@ -12,8 +12,8 @@ use rpc_core::bytes::Bytes;
 
 use crate::failure::{is_refusal, sentence};
 use crate::files::{self, ReadError, Stamp};
-use crate::kv::PutRequest;
 use crate::limits::REPEATS_MAX;
+use crate::proto::PutRequest;
 use crate::transfer::entry::{Entry, Fate};
 use crate::transfer::journal::Journal;
 use crate::transfer::meter::Meter;

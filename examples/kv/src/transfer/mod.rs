@@ -18,7 +18,7 @@ use std::path::Path;
 
 use rpc_core::{Channel, Code, Status};
 
-use crate::kv::KvClient;
+use crate::proto::KvClient;
 use crate::transfer::entry::{Entry, Fate, Sums};
 use crate::transfer::journal::Journal;
 use crate::transfer::window::{Ended, Window};

@@ -4,7 +4,7 @@ use futures_util::stream::{self, StreamExt};
 use rpc_core::Status;
 use rpc_core::bytes::Bytes;
 
-use crate::kv::{DeleteRequest, KvClient, ListEntry, ListRequest};
+use crate::proto::{DeleteRequest, KvClient, ListEntry, ListRequest};
 use crate::transfer::entry::{Entry, Fate};
 use crate::transfer::parts::{Part, part_of};
 

@@ -13,8 +13,8 @@ use rpc_core::{Code, Status};
 
 use crate::failure::{is_too_long, sentence};
 use crate::files::{self, Stamp};
-use crate::kv::{GetRequest, GetResponse};
 use crate::limits::REPEATS_MAX;
+use crate::proto::{GetRequest, GetResponse};
 use crate::transfer::entry::{Entry, Fate};
 use crate::transfer::journal::Journal;
 use crate::transfer::meter::Meter;
