@@ -45,6 +45,7 @@ mod metadata;
 mod pings;
 mod status;
 mod time;
+mod world;
 
 pub use caller::{Caller, Idempotency, MethodDescriptor, MethodKind};
 pub use client::{Channel, ChannelBuilder, ChannelState};

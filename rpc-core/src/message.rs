@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::Metadata;
+use crate::{Metadata, world};
 
 /// Values of any type that stay in this process, one of each type: for layers and interceptors.
 #[derive(Default)]
@@ -152,7 +152,7 @@ impl<T> Request<T> {
     /// Ends the call `timeout` from now at the latest. It holds at both ends, and for calls that the
     /// handler makes with this deadline.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.parts.deadline = Instant::now().checked_add(timeout);
+        self.parts.deadline = world::now().checked_add(timeout);
     }
 
     /// When the call ends at the latest.

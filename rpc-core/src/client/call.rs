@@ -1,7 +1,6 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
 
 use prost::Message;
 
@@ -15,7 +14,8 @@ use crate::engine::{
 };
 use crate::mem::Use;
 use crate::{
-    Caller, Execution, Extensions, Metadata, MethodDescriptor, Request, Response, Status, Streaming,
+    Caller, Execution, Extensions, Metadata, MethodDescriptor, Request, Response, Status,
+    Streaming, world,
 };
 
 impl Sealed for Channel {}
@@ -32,7 +32,7 @@ impl Caller for Channel {
     {
         let (message, parts) = request.into_parts();
         let deadline = parts.deadline.or_else(|| {
-            self.inner.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+            self.inner.options.timeout.and_then(|timeout| world::now().checked_add(timeout))
         });
         let lane = self.lane();
         let connection = match lane.ready_connection() {

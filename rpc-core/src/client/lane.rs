@@ -9,7 +9,7 @@ use super::builder::ChannelOptions;
 use super::watch::Watch;
 use crate::cm::{ConnectFailure, ConnectRequest, Target};
 use crate::engine::{AlarmId, ConnectionKey, CoreShared, Negotiated, Observer};
-use crate::{Code, Execution, Runtime, Status, Time};
+use crate::{Code, Execution, Runtime, Status, Time, world};
 
 /// A channel's connection on one core: made when it is first needed, and again after it was lost.
 pub(super) struct Lane {
@@ -100,7 +100,7 @@ impl Lane {
             if polled.is_pending()
                 && let Some(deadline) = deadline
             {
-                if deadline <= Instant::now() {
+                if deadline <= world::now() {
                     return Poll::Ready(Err(too_late()));
                 }
                 alarm.get_or_insert_with(|| {
@@ -129,7 +129,7 @@ impl Lane {
         if let Some(connection) = state.connection {
             return Poll::Ready(Ok(connection));
         }
-        let due = state.next_attempt.is_none_or(|at| at <= Instant::now());
+        let due = state.next_attempt.is_none_or(|at| at <= world::now());
         if let Some((failed, status)) = &state.failure {
             let mine = attempt.is_some_and(|mine| *failed >= mine);
             let early = !state.connecting && !due;
@@ -169,7 +169,7 @@ impl Lane {
         runtime.control().connect(ConnectRequest {
             target: self.target.clone(),
             core: self.core,
-            deadline: Instant::now() + self.connect_timeout,
+            deadline: world::now() + self.connect_timeout,
             context: Box::new(observer),
             done: Box::new(move |result| {
                 // On success the engine tells the observer when both sides have confirmed.
@@ -186,7 +186,7 @@ impl Lane {
         state.failure = Some((state.attempts, status));
         state.failures = state.failures.saturating_add(1);
         let pause = self.backoff.after(state.failures, random());
-        state.next_attempt = Instant::now().checked_add(pause);
+        state.next_attempt = world::now().checked_add(pause);
         self.tell(state);
     }
 
@@ -304,7 +304,7 @@ fn may_pass(failure: &Status) -> bool {
 fn random() -> u32 {
     let mut bytes = [0; 4];
     // Without random numbers the waits are only less apart.
-    let _ = getrandom::fill(&mut bytes);
+    let _ = world::fill_random(&mut bytes);
     u32::from_ne_bytes(bytes)
 }
 

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
@@ -15,6 +16,7 @@ use super::poller::Interest;
 use super::shake::{Farewell, Origin, Shake, Shaken, Tools};
 use super::socket::{system, tune};
 use super::{Address, ConnectError, ControlStream, DeviceChoice, EventSource, Step, Target};
+use crate::world;
 
 /// Handshakes with peers that connect, at once. One more takes the place of the oldest that has not
 /// said a whole hello, so peers that say nothing cannot keep others out; if all have, it is refused.
@@ -39,6 +41,9 @@ pub(super) struct Driver {
     connecting: usize,
     accept_log: LogLimit,
     handshake_log: LogLimit,
+    /// Keys that a wait found ready; empty between turns.
+    keys: Vec<u64>,
+    stopped: bool,
 }
 
 enum Entry {
@@ -105,52 +110,68 @@ impl Driver {
             connecting: 0,
             accept_log: LogLimit::default(),
             handshake_log: LogLimit::default(),
+            keys: Vec::new(),
+            stopped: false,
         }
     }
 
     /// Works until it is told to stop.
     pub(super) fn run(mut self) {
-        let mut keys = Vec::new();
-        loop {
-            if let Err(error) = self.tools.poller.wait(self.timeout(), &mut keys) {
+        while !self.stopped {
+            if let Err(error) = self.turn(self.timeout()) {
                 tracing::error!(%error, "the control thread cannot wait for events");
                 // The kernel refuses only what is wrong in this code, and there is no event to wait
                 // for then; any length keeps it from burning a CPU.
                 thread::sleep(Duration::from_millis(10));
             }
-            while let Ok(notice) = self.noticed.try_recv() {
-                match notice {
-                    Notice::Installed(key, result) => self.on_installed(key, result),
-                    Notice::Unlisten(server) => self.unlisten(server),
-                    Notice::Run(job) => job(),
-                    Notice::Shutdown => return self.shutdown(),
-                }
-            }
-            for key in keys.drain(..) {
-                self.on_ready(key);
-            }
-            for _ in 0..QUEUE_MAX {
-                let Ok(request) = self.requested.try_recv() else { break };
-                self.on_request(request);
-            }
-            self.on_timers();
-            self.watch_devices();
         }
     }
 
+    /// Waits for something to do, for no longer than `timeout`, and does what there is. Once it has been
+    /// told to stop it does nothing more.
+    ///
+    /// # Errors
+    /// The wait failed; everything else was done.
+    pub(super) fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut keys = std::mem::take(&mut self.keys);
+        let waited = self.tools.poller.wait(timeout, &mut keys);
+        while let Ok(notice) = self.noticed.try_recv() {
+            match notice {
+                Notice::Installed(key, result) => self.on_installed(key, result),
+                Notice::Unlisten(server) => self.unlisten(server),
+                Notice::Run(job) => job(),
+                Notice::Shutdown => {
+                    self.shutdown();
+                    return Ok(());
+                }
+            }
+        }
+        for key in keys.drain(..) {
+            self.on_ready(key);
+        }
+        self.keys = keys;
+        for _ in 0..QUEUE_MAX {
+            let Ok(request) = self.requested.try_recv() else { break };
+            self.on_request(request);
+        }
+        self.on_timers();
+        self.watch_devices();
+        waited
+    }
+
     /// How long to wait. What came while this turn ran has woken the poller, so it ends at once then.
-    fn timeout(&self) -> Option<Duration> {
+    pub(super) fn timeout(&self) -> Option<Duration> {
         if !self.requested.is_empty() {
             return Some(Duration::ZERO);
         }
         let (first, _) = self.timers.first()?;
-        Some(first.saturating_duration_since(Instant::now()))
+        Some(first.saturating_duration_since(world::now()))
     }
 
     fn on_request(&mut self, request: Request) {
         match request {
             Request::Listen { address, server, done } => self.listen(&address, server, done),
-            Request::Connect { deadline, done, .. } if Instant::now() >= deadline => {
+            Request::Connect { deadline, done, .. } if world::now() >= deadline => {
                 done.fail(ConnectError::TimedOut { step: Step::Queue });
             }
             Request::Connect { done, .. } if self.connecting >= CONNECTS_MAX => {
@@ -194,7 +215,7 @@ impl Driver {
                 }
                 // Resolving may have taken long.
                 let failure = ConnectError::TimedOut { step: Step::Connect };
-                let dialled = dial.advance(&self.tools.poller, key, Instant::now(), failure);
+                let dialled = dial.advance(&self.tools.poller, key, world::now(), failure);
                 self.on_dialled(key, dial, dialled);
             }
             Err((done, error)) => done.fail(error),
@@ -264,7 +285,7 @@ impl Driver {
             }
             Shaken::Failed(error) => {
                 let accepted = shake.is_of_peer();
-                let (origin, rest) = shake.end(&self.tools.poller, key, &error, Instant::now());
+                let (origin, rest) = shake.end(&self.tools.poller, key, &error, world::now());
                 if let Some(farewell) = rest {
                     self.insert(key, Entry::Farewell(farewell, accepted));
                 }
@@ -277,7 +298,7 @@ impl Driver {
         match origin {
             Origin::Connect { done, .. } => done.fail(error),
             Origin::Accept { server, .. } => {
-                self.handshake_log.handshake_failed(Instant::now(), server, &error);
+                self.handshake_log.handshake_failed(world::now(), server, &error);
             }
         }
     }
@@ -296,7 +317,7 @@ impl Driver {
             None => {}
             Some(Entry::Listener(listener)) => self.accept(key, listener),
             Some(Entry::Dial(mut dial)) => {
-                let dialled = dial.on_ready(&self.tools.poller, key, Instant::now());
+                let dialled = dial.on_ready(&self.tools.poller, key, world::now());
                 self.on_dialled(key, dial, dialled);
             }
             Some(Entry::Shake(mut shake)) => {
@@ -319,7 +340,7 @@ impl Driver {
     }
 
     fn accept(&mut self, key: u64, mut listener: Listener) {
-        let (now, server, device) = (Instant::now(), listener.server, listener.device.clone());
+        let (now, server, device) = (world::now(), listener.server, listener.device.clone());
         let mut sockets = Vec::new();
         if let Accepted::Refused(error) = listener.accept(&self.tools.poller, now, &mut sockets) {
             self.accept_log.accept_failed(now, &error);
@@ -361,7 +382,7 @@ impl Driver {
         match self.remove(key) {
             Some(Entry::Shake(shake)) => {
                 let poller = &self.tools.poller;
-                let (_, farewell) = shake.end(poller, key, error, Instant::now());
+                let (_, farewell) = shake.end(poller, key, error, world::now());
                 if let Some(farewell) = farewell {
                     farewell.close(&self.tools.poller);
                 }
@@ -386,7 +407,7 @@ impl Driver {
     }
 
     fn on_timers(&mut self) {
-        let now = Instant::now();
+        let now = world::now();
         while let Some((due, key)) = self.timers.first().copied() {
             if due > now {
                 return;
@@ -428,11 +449,12 @@ impl Driver {
 
     /// Tells the peers, as far as that does not wait. Every caller is answered as its entry, or its
     /// request in the queue, is dropped.
-    fn shutdown(mut self) {
+    fn shutdown(&mut self) {
+        self.stopped = true;
         for (key, entry) in std::mem::take(&mut self.entries) {
             if let Entry::Shake(shake) = entry {
                 let error = ConnectError::ShutDown;
-                let (origin, _) = shake.end(&self.tools.poller, key, &error, Instant::now());
+                let (origin, _) = shake.end(&self.tools.poller, key, &error, world::now());
                 self.failed(origin, error);
             }
         }

@@ -79,6 +79,8 @@ impl Poller {
                 keys.push(key);
             }
         }
+        // In the order of their keys, not the kernel's: what follows from the same events is the same.
+        keys.sort_unstable();
         Ok(())
     }
 }

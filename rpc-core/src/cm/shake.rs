@@ -17,6 +17,7 @@ use super::{
 use crate::Peer;
 use crate::verbs::QpAddress;
 use crate::wire::CONTROL_BYTES_MAX;
+use crate::world;
 
 /// How long a refusal may take to reach the peer before the socket is closed over it.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -417,7 +418,7 @@ impl Farewell {
 /// A nonce, and an epoch that is not 0.
 fn randomness() -> Result<([u8; super::NONCE_BYTES], u32), ConnectError> {
     let fill = |bytes: &mut [u8]| {
-        getrandom::fill(bytes)
+        world::fill_random(bytes)
             .map_err(|error| system("drawing random bytes", io::Error::other(error)))
     };
     let (mut nonce, mut epoch) = ([0; super::NONCE_BYTES], [0; 4]);

@@ -21,6 +21,7 @@ use super::submission::Observer;
 use crate::cm::{self, ConnectError, Established, InstallDone};
 use crate::protocol::{self, ConnectionConfig};
 use crate::verbs::{Device, Qp, VerbsError};
+use crate::world;
 
 /// How long an incoming message may wait for memory where the control thread registers it first: it pins
 /// every page, and may have other work. 64 MiB took an emulated machine more than a second.
@@ -52,11 +53,10 @@ pub(crate) struct Install<D: Device> {
 
 /// For the part of lease ids that a peer cannot guess. Without random numbers ids are still unique.
 fn random_seed() -> u64 {
-    let mut seed = [0; 8];
-    if let Err(error) = getrandom::fill(&mut seed) {
+    world::random_u64().unwrap_or_else(|error| {
         tracing::warn!(%error, "no random numbers for lease ids");
-    }
-    u64::from_ne_bytes(seed)
+        0
+    })
 }
 
 /// What a server's handlers take up on this core, if they are limited.

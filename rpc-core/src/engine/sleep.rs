@@ -103,6 +103,8 @@ impl Sleeper {
         if ready.events.iter().any(|event| event.data.u64() == DOORBELL) {
             self.doorbell.drain();
         }
+        // In the order of their keys, not the kernel's: what follows from the same events is the same.
+        ready.events.sort_unstable_by_key(|event| event.data.u64());
         Ok(())
     }
 

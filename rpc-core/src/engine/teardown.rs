@@ -4,6 +4,7 @@
 //! then its windows are deallocated (a QP in error cannot invalidate them), then the QP is destroyed,
 //! and only then is any memory that the device could have touched free again.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -120,6 +121,14 @@ fn named(peer: &Peer) -> String {
         named.push_str(&format!(" at {remote}"));
     }
     named
+}
+
+/// Empties a map in the order of its keys: a hasher's order differs from run to run, and what ends with
+/// a connection is seen by handlers and by the device.
+fn in_order<K: Ord, V>(map: &mut HashMap<K, V>) -> Vec<V> {
+    let mut entries: Vec<(K, V)> = map.drain().collect();
+    entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    entries.into_iter().map(|(_, value)| value).collect()
 }
 
 impl<D: Device> Engine<D> {
@@ -247,8 +256,8 @@ impl<D: Device> Engine<D> {
         self.pump(turn, slot);
         let Some(connection) = self.connections.at(slot) else { return };
         connection.revoking.clear();
-        // Dropping a task wakes it once more, and that run drops its future.
-        connection.handlers.clear();
+        // Dropping a task wakes it once more, and that run drops its future: in the order of the calls.
+        drop(in_order(&mut connection.handlers));
     }
 
     /// Destroys the connection if the device has let go of everything.
@@ -285,7 +294,7 @@ impl<D: Device> Engine<D> {
         self.reads.forget(connection.key, &mut connection.reads);
         let mut remains: Remains<D> = Remains { windows: Vec::new(), qp: connection.qp.take() };
         let mut memory = Vec::new();
-        for (_, lease) in connection.leases.drain() {
+        for lease in in_order(&mut connection.leases) {
             for range in lease.ranges {
                 remains.windows.push(range.window);
                 memory.push(range.bytes);
@@ -322,7 +331,7 @@ impl<D: Device> Engine<D> {
             return;
         }
         self.windows_made -= windows;
-        drop(memory);
+        drop((memory, in_order(&mut connection.transfers)));
         while let Some(holds) = connection.send_queue.pop_any() {
             if let Holds::Send(id) = holds
                 && let Some(buffer) = self.slab.reclaim(id)

@@ -33,7 +33,7 @@ use crate::engine::{
 use crate::mem::{Pool, PoolConfig, Regions};
 use crate::verbs::Device;
 use crate::verbs::soft::{SoftConfig, SoftDevice};
-use crate::{Status, Time};
+use crate::{Status, Time, world};
 use host::RuntimeHost;
 
 /// Owns cores, devices and the memory budget; servers and channels live on it.
@@ -114,7 +114,7 @@ impl Runtime {
         }
         let cores = seeds.iter().map(Seed::handle).collect();
         let mut boot_id = [0; 16];
-        getrandom::fill(&mut boot_id)
+        world::fill_random(&mut boot_id)
             .map_err(|error| Status::internal(format!("no random numbers: {error}")))?;
         let host = Arc::new(RuntimeHost::new(
             cores,

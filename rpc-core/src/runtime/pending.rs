@@ -3,6 +3,7 @@ use std::sync::Arc;
 use crate::cm::{ConnectError, Established, InstallDone, PendingQp};
 use crate::engine::{CoreShared, EngineControl, Install, Observer, Reservation, ServerSide};
 use crate::verbs::{Device, Psn, Qp, QpAddress, QpAttr, VerbsError};
+use crate::world;
 
 /// Local ACK timeout: 4.096 µs × 2^14, 67 ms.
 const ACK_TIMEOUT: u8 = 14;
@@ -116,7 +117,7 @@ impl<D: Device> PendingQp for Pending<D> {
 
 fn random_psn() -> Result<Psn, VerbsError> {
     let mut psn = [0; 4];
-    getrandom::fill(&mut psn).map_err(|error| VerbsError::System {
+    world::fill_random(&mut psn).map_err(|error| VerbsError::System {
         operation: "drawing a random PSN",
         source: std::io::Error::other(error),
     })?;

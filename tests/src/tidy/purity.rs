@@ -20,6 +20,7 @@ const IMPURE: &[(&str, &str)] = &[
     ("getrandom", "take a seed as an argument"),
     ("rustix", "system calls are for `engine`, `mem` and the devices"),
     ("polling", "waiting is for `engine`"),
+    ("world", "take `now: crate::Time`, or a seed, as an argument"),
     ("tokio", "nothing here waits"),
 ];
 

@@ -1,4 +1,5 @@
 use crate::verbs::VerbsError;
+use crate::world;
 
 /// Where keys, QP numbers and GUIDs come from.
 pub(super) enum Random {
@@ -18,7 +19,7 @@ impl Random {
 
     pub(super) fn next(&mut self) -> Result<u64, VerbsError> {
         match self {
-            Self::System => getrandom::u64().map_err(|error| VerbsError::System {
+            Self::System => world::random_u64().map_err(|error| VerbsError::System {
                 operation: "drawing a random number",
                 source: std::io::Error::other(error.to_string()),
             }),
