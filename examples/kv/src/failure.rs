@@ -184,6 +184,12 @@ pub(crate) fn is_refusal(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && (on_its_way || waits)
 }
 
+/// Whether there was no memory for a read's request or answer, but may be. Reading has no effect, so it may be
+/// executed again.
+pub(crate) fn is_refusal_of_read(status: &Status) -> bool {
+    status.code() == Code::ResourceExhausted && !is_too_long(status)
+}
+
 /// Why the service refused, if the status tells.
 pub(crate) fn reason(status: &Status) -> Option<Reason> {
     ErrorDetail::decode(&status.details()[..]).ok()?.reason

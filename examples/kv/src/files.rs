@@ -1,7 +1,7 @@
 use std::fmt;
-use std::fs::{File, Metadata};
-use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rpc_core::bytes::Bytes;
@@ -106,6 +106,35 @@ fn read_range(file: &File, offset: u64, into: &mut [u8]) -> Result<(), ReadError
     })
 }
 
+/// Writes a file whole or not at all: what is there already stays until the new bytes are all written.
+///
+/// A link is followed, and what a file may be read by stays as it was. What is no regular file (a pipe, a
+/// device) is written to as it is.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let at = match path.metadata() {
+        Ok(meta) if !meta.is_file() => return write_into(path, bytes),
+        Ok(meta) => Some((fs::canonicalize(path)?, meta.permissions())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let target = at.as_ref().map_or(path, |(path, _)| path);
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut builder = tempfile::Builder::new();
+    // What others may do with a file that is new is the umask's to say, as with any program.
+    builder.prefix(".kv-").permissions(Permissions::from_mode(0o666));
+    let mut file = builder.tempfile_in(folder.unwrap_or_else(|| Path::new(".")))?;
+    file.write_all(bytes)?;
+    if let Some((_, permissions)) = &at {
+        file.as_file().set_permissions(permissions.clone())?;
+    }
+    file.persist(target).map(drop).map_err(|error| error.error)
+}
+
+/// Writes to what is there, and tells if its reader has gone before it had all.
+fn write_into(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write_all(bytes)
+}
+
 /// All that a reader has, `None` if that is more than a value may have.
 pub(crate) fn read_bounded(from: impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut value = Vec::new();
@@ -120,7 +149,7 @@ mod tests {
     #[test]
     fn links_folders_and_fifos_are_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("file"), b"x").unwrap();
+        fs::write(dir.path().join("file"), b"x").unwrap();
         std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
         let fifo = std::process::Command::new("mkfifo").arg(dir.path().join("fifo")).status();
         assert!(fifo.unwrap().success());
@@ -131,12 +160,28 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_replaced_whole_or_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("file"), dir.path().join("link"));
+        replace(&path, b"first").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        replace(&link, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(replace(&dir.path().join("absent/file"), b"x").is_err());
+        assert!(replace(Path::new("/dev/full"), b"x").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2); // nothing else is left there
+    }
+
+    #[test]
     fn a_write_changes_the_stamp() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        std::fs::write(&path, b"x").unwrap();
+        fs::write(&path, b"x").unwrap();
         let (file, before) = open_regular(&path).unwrap();
-        std::fs::write(&path, b"longer").unwrap();
+        fs::write(&path, b"longer").unwrap();
         assert_ne!(Stamp::of(&file).unwrap(), before);
     }
 

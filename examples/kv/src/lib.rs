@@ -4,6 +4,7 @@
 //! [`Store`], and the messages and stubs of [`proto`].
 
 mod bench;
+mod check;
 mod cli;
 mod demo;
 mod failure;

@@ -16,7 +16,7 @@ use crate::cli::{
 use crate::failure::{Exit, Failure, err, out};
 use crate::files::{self, ReadError};
 use crate::limits::{BATCH_KEYS_MAX, CONNECT_SECONDS, VALUE_BYTES_MAX};
-use crate::patience::repeated;
+use crate::patience::{repeated, repeated_read};
 use crate::proto::{
     BatchGetRequest, BatchPutRequest, DeleteRequest, GetRequest, GetResponse, KvClient, ListEntry,
     ListRequest, PutRequest,
@@ -40,7 +40,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<Exit, Failure> {
     let found = rpc_core::block_on(async {
         let client = KvClient::new(connect(&args.server).await?);
         let get = || client.get(GetRequest { key: key.clone() });
-        Ok::<_, Failure>(repeated(args.server.wait.timeout, get).await?)
+        Ok::<_, Failure>(repeated_read(args.server.wait.timeout, get).await?)
     })?;
     if !found.found {
         if args.json {
@@ -53,7 +53,7 @@ pub(crate) fn get(args: &GetArgs) -> Result<Exit, Failure> {
     match &args.file {
         None if args.json => out(line(&found_json(&key, &found)).as_bytes())?,
         None => out(&found.value)?,
-        Some(path) => std::fs::write(path, &found.value).map_err(|error| {
+        Some(path) => files::replace(path, &found.value).map_err(|error| {
             Failure::because(format!("writing the value to {} failed", path.display()), error)
         })?,
     }
@@ -112,7 +112,7 @@ pub(crate) fn mget(args: &MgetArgs) -> Result<Exit, Failure> {
             let asked = &keys[..keys.len().min(BATCH_KEYS_MAX)];
             let request = BatchGetRequest { keys: asked.iter().map(bytes).collect() };
             let batch_get = || client.batch_get(request.clone());
-            let values = repeated(args.server.wait.timeout, batch_get).await?.values;
+            let values = repeated_read(args.server.wait.timeout, batch_get).await?.values;
             if values.is_empty() || values.len() > asked.len() {
                 return Err(Failure::new("the server answered with another number of values"));
             }
@@ -157,7 +157,8 @@ pub(crate) fn list(args: &ListArgs) -> Result<Exit, Failure> {
         while left > 0 {
             let page_size = u32::try_from(left).unwrap_or(u32::MAX).min(args.page);
             let request = ListRequest { prefix: bytes(&args.prefix), page_size, page_token };
-            let page = client.list(request).await?.into_inner();
+            let list = || client.list(request.clone());
+            let page = repeated_read(args.server.wait.timeout, list).await?;
             left = left.saturating_sub(page.entries.len() as u64);
             out(&listed(&page.entries, args.json))?;
             page_token = page.next_page_token;

@@ -4,7 +4,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command, CompletionsArgs};
 use crate::failure::{Exit, Failure, out};
-use crate::{bench, demo, log, ops, serve, stats, transfer, tree};
+use crate::{bench, check, demo, log, ops, serve, stats, transfer, tree};
 
 /// The program `kv`: reads the command line, does what it says, and tells how that ended.
 pub fn main() -> ExitCode {
@@ -20,6 +20,7 @@ pub fn main() -> ExitCode {
         Command::List(args) => ops::list(&args),
         Command::Load(args) => transfer::command::load(&args),
         Command::Verify(args) => transfer::command::verify(&args),
+        Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),

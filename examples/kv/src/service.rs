@@ -18,6 +18,7 @@ use crate::proto::{
     StoreFull, ValueDamaged, VersionMismatch,
 };
 use crate::store::{Change, Range, Refused, Store, Versioned, Write};
+use crate::text::abridged;
 use crate::{stats, token};
 
 /// The service over a store, with the runtime whose work `Stats` tells of.
@@ -253,10 +254,14 @@ fn refusal(refused: Refused) -> Status {
             ));
             (status, Reason::DiskFailed(DiskFailed { maybe_written: false }))
         }
-        Refused::ValueDamaged { index } => {
-            let which = if index == 0 { String::new() } else { format!(" {index} (from 0)") };
+        Refused::ValueDamaged { index, key } => {
+            let key = abridged(&key);
+            tracing::error!(
+                key,
+                "what lies in the data file under a key is not what was written there"
+            );
             let status = Status::data_loss(format!(
-                "what the server's file has under the key{which} is damaged; store the value again, or delete the key, without expecting a version",
+                "what the server's file has under the key {key} is damaged; store the value again, or delete the key, without expecting a version; kv check finds all such keys",
             ));
             (status, Reason::ValueDamaged(ValueDamaged { index: index as u32 }))
         }
@@ -318,7 +323,8 @@ mod tests {
         let failed = |maybe_written| Reason::DiskFailed(DiskFailed { maybe_written });
         assert_eq!(told(Refused::Disk("why".into())), (Code::Unknown, failed(true)));
         assert_eq!(told(Refused::Damaged("why".into())), (Code::DataLoss, failed(false)));
-        let value = told(Refused::ValueDamaged { index: 3 });
+        let key = Bytes::from(vec![7; KEY_BYTES_MAX]);
+        let value = told(Refused::ValueDamaged { index: 3, key });
         assert_eq!(value, (Code::DataLoss, Reason::ValueDamaged(ValueDamaged { index: 3 })));
     }
 }

@@ -37,6 +37,19 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     text.chars().map(escaped).collect()
 }
 
+/// How many bytes of a key are shown where its length must not decide that of a sentence.
+const ABRIDGED_BYTES: usize = 100;
+
+/// A key in a sentence: as [`shown`], cut where it is long.
+pub(crate) fn abridged(key: &[u8]) -> String {
+    match key.get(..ABRIDGED_BYTES) {
+        Some(begin) if key.len() > begin.len() => {
+            format!("{}… ({} bytes)", shown(begin), grouped(key.len() as u64))
+        }
+        _ => shown(key),
+    }
+}
+
 /// Bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";

@@ -197,7 +197,7 @@ fn more_is_logged_when_it_is_asked_for() {
     let server = Server::start(&[]);
     let quiet = server.run("get", &[b"k"]);
     assert_eq!(stderr(&quiet), "error: there is no value under the key k\n");
-    let mut command: Command = kv(&["-vvv", "get", &server.addr, "k"]);
+    let mut command: Command = kv(&["-v", "get", &server.addr, "k"]);
     let verbose = command.output().unwrap();
     assert!(stderr(&verbose).lines().count() > 1, "{}", stderr(&verbose));
 }
@@ -255,6 +255,50 @@ fn a_server_whose_disk_fails_ends_with_a_sentence_and_has_what_it_acknowledged()
     for key in &acknowledged {
         assert_ended(&server.run("get", &[key.as_bytes()]), 0);
     }
+}
+
+#[test]
+fn a_check_reads_every_value_of_a_store_and_refuses_what_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let check = |args: &[&str]| kv(&["check"]).arg(&data).args(args).output().unwrap();
+    let none = check(&[]);
+    assert_ended(&none, 1);
+    assert!(stderr(&none).contains("there is no store in"), "{}", stderr(&none));
+    assert!(!data.exists());
+    let server = Server::start(&["--data", data.to_str().unwrap()]);
+    let marked = vec![b'#'; 5_000];
+    put(&server, &[b"good", b"1"]);
+    put(&server, &[b"bad", &marked]);
+    let running = check(&[]);
+    assert_ended(&running, 1);
+    assert!(stderr(&running).contains("another server has this --data folder"), "{}", stderr(&running));
+    assert!(server.stop().success());
+    let whole = check(&["--json"]);
+    assert_ended(&whole, 0);
+    let json = &lines(&whole)[0];
+    assert_eq!(
+        (&json["keys"], &json["value_bytes"], &json["damaged"]),
+        (&2.into(), &5_001.into(), &0.into())
+    );
+
+    let file = data.join("kv.redb");
+    let mut bytes = fs::read(&file).unwrap();
+    let at: Vec<usize> =
+        (0..bytes.len() - 64).filter(|at| bytes[*at..][..64] == marked[..64]).collect();
+    assert!(!at.is_empty());
+    for at in at {
+        bytes[at + 9] = b'!'; // in each copy that the file has of it
+    }
+    fs::write(&file, bytes).unwrap();
+    let damaged = check(&[]);
+    assert_ended(&damaged, 1);
+    assert_eq!(stderr(&damaged), "DAMAGED: bad\n");
+    assert_eq!(stdout(&damaged), "checked 2 keys, 1 bytes of values: 1 is damaged\n");
+    let server = Server::start(&["--data", data.to_str().unwrap()]);
+    let told = stderr(&server.run("get", &[b"bad"]));
+    assert!(told.contains("under the key bad is damaged") && told.contains("kv check"), "{told}");
+    assert_ended(&server.run("get", &[b"good"]), 0);
 }
 
 #[test]

@@ -8,9 +8,19 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use ::kv::proto::{
+    BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
+    DeleteResponse, GetRequest, GetResponse, Kv, KvServer, ListRequest, ListResponse, PutRequest,
+    PutResponse, StatsRequest, StatsResponse,
+};
+use ::kv::{Service, Store};
 use common::{Server, assert_ended, kv, stderr};
+use rpc_core::{Request, Response, Runtime, Status};
 use serde_json::Value;
 
 fn run(command: &str, server: &Server, dir: &Path, args: &[&str]) -> Output {
@@ -159,8 +169,8 @@ fn a_load_whose_server_answers_nothing_any_more_ends_after_the_first_calls() {
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     assert_ended(&output, 1);
     let told = stderr(&output);
-    assert!(told.contains("files were not sent, because the server answered none"), "{told}");
-    assert_eq!(told.lines().count(), 2, "{told}");
+    assert!(told.contains("files not sent, because the server answered none"), "{told}");
+    assert_eq!(told.lines().count(), 3, "{told}"); // with how to go on
     let json = json(&output);
     let sum = json["files"].as_u64().unwrap() + json["failed"].as_u64().unwrap();
     assert_eq!(sum, 2_000, "{json}");
@@ -265,6 +275,98 @@ fn a_load_that_was_killed_goes_on_and_passes_over_nothing_that_is_not_stored() {
     let verified = run("verify", &server, &tree_dir, &["--json"]);
     assert_ended(&verified, 0);
     assert_eq!(files(&verified), (900, 0));
+}
+
+/// A service that is another store whenever it is asked.
+struct Replaced {
+    service: Service,
+    asked: AtomicU64,
+}
+
+impl Kv for Replaced {
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        self.service.get(request).await
+    }
+    async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+        self.service.put(request).await
+    }
+    async fn delete(
+        &self,
+        request: Request<DeleteRequest>,
+    ) -> Result<Response<DeleteResponse>, Status> {
+        self.service.delete(request).await
+    }
+    async fn batch_get(
+        &self,
+        request: Request<BatchGetRequest>,
+    ) -> Result<Response<BatchGetResponse>, Status> {
+        self.service.batch_get(request).await
+    }
+    async fn batch_put(
+        &self,
+        request: Request<BatchPutRequest>,
+    ) -> Result<Response<BatchPutResponse>, Status> {
+        self.service.batch_put(request).await
+    }
+    async fn list(&self, request: Request<ListRequest>) -> Result<Response<ListResponse>, Status> {
+        self.service.list(request).await
+    }
+    async fn stats(
+        &self,
+        request: Request<StatsRequest>,
+    ) -> Result<Response<StatsResponse>, Status> {
+        let mut stats = self.service.stats(request).await?.into_inner();
+        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
+        stats.store.get_or_insert_default().id = asked.to_be_bytes().to_vec().into();
+        Ok(Response::new(stats))
+    }
+}
+
+/// Serves while a function runs, which gets the address.
+fn while_served<T: Send>(service: impl Kv, then: impl FnOnce(&str) -> T + Send) -> T {
+    let (done, stop) = futures_channel::oneshot::channel::<()>();
+    rpc_core::block_on(async {
+        let server = rpc_core::Server::builder().add_service(KvServer::new(service));
+        let bound = server.bind("soft://127.0.0.1:0").await.unwrap();
+        let addr = format!("soft://{}", bound.local_addr());
+        thread::scope(|scope| {
+            let running = scope.spawn(move || {
+                let result = then(&addr);
+                drop(done);
+                result
+            });
+            let served = bound.serve_with_shutdown(async {
+                _ = stop.await;
+            });
+            rpc_core::block_on(served).unwrap();
+            running.join().unwrap()
+        })
+    })
+}
+
+#[test]
+fn a_load_or_verify_whose_store_was_replaced_meanwhile_fails_and_its_journal_counts_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree_dir = dir.path().join("tree");
+    tree(&tree_dir);
+    let journal = dir.path().join("journal");
+    for command in ["load", "verify"] {
+        let store = Arc::new(Store::in_memory(1 << 30).unwrap());
+        let runtime = Runtime::builder().build().unwrap();
+        let service = Service::new(store, runtime);
+        let output = while_served(Replaced { service, asked: AtomicU64::new(0) }, |addr| {
+            let mut command = kv(&[command, addr, "--json", "--resume"]);
+            command.arg(&journal).arg(&tree_dir).output().unwrap()
+        });
+        assert_ended(&output, 1);
+        assert!(
+            stderr(&output).contains("failed: another store answers at"),
+            "{}",
+            stderr(&output)
+        );
+        assert_eq!(json(&output)["store_replaced"], true);
+        assert_eq!(fs::read(&journal).unwrap(), b"");
+    }
 }
 
 #[test]

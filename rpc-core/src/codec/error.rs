@@ -7,7 +7,7 @@ pub enum CodecError {
     /// It is longer than a message may be.
     #[error(
         "the message is {len} bytes long and {max} are allowed: send it in parts, or raise \
-         message_bytes_max on both sides"
+         Runtime::builder().message_bytes_max(..) on both sides"
     )]
     TooLarge {
         /// Bytes of the encoded message.

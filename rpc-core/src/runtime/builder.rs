@@ -83,7 +83,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The longest message taken from a peer. Default: 65 MiB. The memory budget bounds it too.
+    /// The longest message that is taken from a peer or sent to one, in bytes; so both ends of a call need it.
+    /// Default: 65 MiB. The memory budget bounds it too.
     pub fn message_bytes_max(mut self, bytes: u64) -> Self {
         self.message_bytes_max = bytes;
         self

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 pub(crate) use super::values::Pair;
-use super::values::{address, byte_count, pair, seconds, value_len};
+use super::values::{Trimmed, address, byte_count, pair, seconds, value_len};
 use crate::bench::mix::{Distribution, Mix};
 
 /// Which server, and how long to wait for it.
@@ -174,6 +174,15 @@ pub(crate) struct TransferArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The folder
+    pub(crate) dir: PathBuf,
+    /// Print a JSON object with the counts and the first 1,000 damaged keys
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -183,6 +192,7 @@ pub(crate) struct BenchArgs {
         value_name = "LIST",
         value_delimiter = ',',
         ignore_case = true,
+        value_parser = Trimmed,
         default_value = "A,B,C,D,E,F"
     )]
     pub(crate) mix: Vec<Mix>,

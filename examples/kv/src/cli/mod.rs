@@ -39,7 +39,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "kv", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
-    /// Log more to standard error: -v what happens, -vv how, -vvv everything [default: warnings]
+    /// Log more to standard error than warnings: -v connections, devices and the store, -vv all there is
     ///
     /// RUST_LOG, if set, says it in more detail, such as `RUST_LOG=rpc_core=debug`.
     #[arg(short, long, global = true, display_order = 1000, action = clap::ArgAction::Count)]
@@ -135,6 +135,17 @@ Examples:
 Ends with 1 if a byte differs, a file is not stored, or a key is left that a file does not have any more.
 The keys of a file that is gone from the folder are not looked at.")]
     Verify(TransferArgs),
+    /// Read every value in the folder of a server that does not run, and name the keys that are damaged
+    ///
+    /// The folder is that of `kv serve --data`. Nothing in it is changed, but that a file whose server was
+    /// killed is put in order first, as its next start would do. A key that is damaged can be stored again
+    /// or deleted once the server runs.
+    #[command(after_help = "\
+Example:
+  kv check /var/lib/kv
+
+Ends with 1 if a value is damaged.")]
+    Check(CheckArgs),
     /// Measure a server with the mixes of YCSB, and end by itself
     ///
     /// It stores --records values under `bench/…`, and leaves them there, with what it inserts. Then each
@@ -196,6 +207,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::bench::mix::Mix;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -234,6 +246,15 @@ mod tests {
             let (code, meaning) = line.trim().split_once("  ").unwrap();
             assert!(manual.contains(&format!("| {code} | {} |", meaning.trim())), "{line}");
         }
+    }
+
+    #[test]
+    fn a_list_of_mixes_may_have_spaces_and_names_what_is_none() {
+        let parse = |mix| Cli::try_parse_from(["kv", "bench", "soft://h:1", "--mix", mix]);
+        let Command::Bench(args) = parse("a, C ,f").unwrap().command else { panic!() };
+        assert_eq!(args.mix, [Mix::A, Mix::C, Mix::F]);
+        let wrong = parse("A, X").unwrap_err().to_string();
+        assert!(wrong.contains("possible values: A, B"), "{wrong}");
     }
 
     #[test]

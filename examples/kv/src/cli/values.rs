@@ -1,9 +1,12 @@
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::{Arg, Command, ValueEnum};
 use rpc_core::cm::{Address, AddressError};
 
+use crate::bench::mix::Mix;
 use crate::limits::VALUE_BYTES_MAX;
 
 /// A number of bytes: digits, and a unit of 1,000 (kB, MB, GB) or 1,024 (KiB, MiB, GiB) if wanted.
@@ -53,6 +56,28 @@ pub(super) fn pair(text: OsString) -> Result<Pair, String> {
     match (parts.next(), parts.next()) {
         (Some(key), Some(value)) => Ok(Pair { key: key.to_vec(), value: value.to_vec() }),
         _ => Err("there is no `=` between key and value".into()),
+    }
+}
+
+/// A mix in a list with spaces after its commas.
+#[derive(Clone)]
+pub(super) struct Trimmed;
+
+impl TypedValueParser for Trimmed {
+    type Value = Mix;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Mix, clap::Error> {
+        let value = value.to_str().map_or(value, |text| OsStr::new(text.trim()));
+        EnumValueParser::<Mix>::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Mix::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
     }
 }
 

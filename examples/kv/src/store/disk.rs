@@ -164,7 +164,7 @@ fn get_many(
             continue;
         };
         let Some(entry) = Entry::decode(first, key, found.value()) else {
-            return Ok(Err(damaged(index)));
+            return Ok(Err(damaged(index, key)));
         };
         bytes = bytes.saturating_add(entry.len());
         if bytes > bytes_max as u64 && !values.is_empty() {
@@ -172,15 +172,14 @@ fn get_many(
         }
         match value_of(transaction, key, entry)? {
             Some(value) => values.push(Some(value)),
-            None => return Ok(Err(damaged(index))),
+            None => return Ok(Err(damaged(index, key))),
         }
     }
     Ok(Ok(values))
 }
 
-fn damaged(index: usize) -> Refused {
-    tracing::error!("what lies in the data file under a key is not what was written there");
-    Refused::ValueDamaged { index }
+fn damaged(index: usize, key: &Bytes) -> Refused {
+    Refused::ValueDamaged { index, key: key.clone() }
 }
 
 /// The value of an entry; `None` if it is not what was written.
@@ -283,7 +282,8 @@ mod tests {
                 let mut entry = entry.clone();
                 entry[bit / 8] ^= 1 << (bit % 8);
                 let read = read_as(&database, key, &entry);
-                assert_eq!(read, Err(Refused::ValueDamaged { index: 0 }), "{bit}");
+                let key = Bytes::copy_from_slice(key);
+                assert_eq!(read, Err(Refused::ValueDamaged { index: 0, key }), "{bit}");
             }
         }
     }

@@ -109,6 +109,8 @@ pub(crate) enum Refused {
     ValueDamaged {
         /// Which of the keys.
         index: usize,
+        /// The key itself.
+        key: Bytes,
     },
 }
 
@@ -176,6 +178,11 @@ impl Store {
     /// refused, as is a file that no store wrote.
     pub fn in_folder(folder: &Path, bytes_max: u64) -> Result<Self, Failure> {
         Disk::open(folder, bytes_max).map(|disk| Self(Kind::Disk(disk)))
+    }
+
+    /// Whether there is a store in a folder.
+    pub(crate) fn lies_in(folder: &Path) -> bool {
+        folder.join(file::FILE).is_file()
     }
 
     /// The value under a key.

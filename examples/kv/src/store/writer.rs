@@ -136,7 +136,8 @@ impl Writer {
                 Lies::Nothing => None,
                 Lies::Value(found) => Some(found),
                 Lies::Damaged if write.expected.is_some() => {
-                    return Ok(Err(Refused::ValueDamaged { index }));
+                    let key = write.key.clone();
+                    return Ok(Err(Refused::ValueDamaged { index, key }));
                 }
                 Lies::Damaged => None, // what it counted is not known, and stays counted
             };

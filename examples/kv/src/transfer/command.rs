@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cli::TransferArgs;
-use crate::failure::{Exit, Failure, out, sentence};
+use crate::failure::{Exit, Failure, err, out, sentence};
 use crate::files::Stamp;
 use crate::ops;
 use crate::proto::{KvClient, StatsRequest};
@@ -51,10 +51,14 @@ fn run(args: &TransferArgs, work: Work) -> Result<Exit, Failure> {
     let mut told = Told::default();
     told.files(&entries, &found);
     done.tell_strays(&entries, work, &mut told);
+    done.tell_replaced(args, &mut told);
+    if entries.iter().any(|entry| matches!(entry.fate, Fate::NotSent(_) | Fate::Cut(_))) {
+        go_on(args);
+    }
     let text = if args.json {
         format!("{}\n", to_json(&found, &meter, &done, &told))
     } else {
-        to_text(work, &found, &meter, &done)
+        to_text(work, &found, &meter, &done, &told)
     };
     out(text.as_bytes())?;
     Ok(told.end())
@@ -68,6 +72,8 @@ struct Done {
     strays: Result<Vec<Stray>, String>,
     /// How many of them are deleted.
     deleted: u64,
+    /// Whether another store answered at the end than at the beginning.
+    replaced: bool,
 }
 
 /// Does the work.
@@ -87,14 +93,14 @@ async fn drive(
         sums: Sums::default(),
     };
     let stats = session.client.stats(StatsRequest {}).await?.into_inner();
+    let store = stats.store.unwrap_or_default();
     let mut journal = None;
     if let Some(path) = &args.resume {
-        let store = stats.store.unwrap_or_default();
         let store = StoreNow { id: &store.id, version: store.version };
         journal = Some(Journal::open(path, work.name(), &found.root, store)?);
     }
     let mut which = Vec::with_capacity(entries.len());
-    let mut done = Done { before: 0, strays: Ok(Vec::new()), deleted: 0 };
+    let mut done = Done { before: 0, strays: Ok(Vec::new()), deleted: 0, replaced: false };
     for (index, entry) in entries.iter_mut().enumerate() {
         let stamp = Stamp::at(&found.root.join(OsStr::from_bytes(&entry.name)));
         match (stamp, &journal) {
@@ -121,8 +127,10 @@ async fn drive(
         }
     }
     meter.stop();
-    journal.map_or(Ok(()), Journal::close)?;
-    if !entries.iter().any(|entry| matches!(entry.fate, Fate::NotSent(_))) {
+    done.replaced = is_another(&session.client, &store.id).await;
+    let end = if done.replaced { Journal::discard } else { Journal::close };
+    journal.map_or(Ok(()), end)?;
+    if !done.replaced && !entries.iter().any(|entry| matches!(entry.fate, Fate::NotSent(_))) {
         done.strays(&session, entries, work, stats.keys).await;
     }
     Ok(done)
@@ -144,6 +152,17 @@ impl Done {
         self.strays = Ok(strays);
     }
 
+    /// Tells that another store took the place of the one that this began with. A channel goes on with
+    /// whoever answers at its address, and which file went where is known to nobody.
+    fn tell_replaced(&self, args: &TransferArgs, told: &mut Told) {
+        if self.replaced {
+            told.always(format_args!(
+                "failed: another store answers at {} than when this began, so its server was replaced meanwhile; run the same command again",
+                args.server.addr,
+            ));
+        }
+    }
+
     /// Tells of strays that are still there.
     fn tell_strays(&self, entries: &[Entry], work: Work, told: &mut Told) {
         match &self.strays {
@@ -161,6 +180,21 @@ impl Done {
             Ok(_) => {}
         }
     }
+}
+
+/// Whether the store that answers now is known not to be this one.
+async fn is_another(client: &KvClient, id: &[u8]) -> bool {
+    let stats = client.stats(StatsRequest {}).await;
+    stats.is_ok_and(|stats| stats.into_inner().store.unwrap_or_default().id != id)
+}
+
+/// Says how to do what is left.
+fn go_on(args: &TransferArgs) {
+    let how = match &args.resume {
+        Some(_) => "the same command goes on where this one ended",
+        None => "with --resume F the same command goes on where an earlier one ended",
+    };
+    err(format_args!("{how}\n"));
 }
 
 /// Loads files, and once more those that changed meanwhile.
@@ -208,6 +242,7 @@ fn to_json(found: &Found, meter: &Meter, done: &Done, told: &Told) -> Value {
         "seconds": milliseconds(meter.elapsed),
         "skipped": found.skipped.sum(),
         "deleted": done.deleted,
+        "store_replaced": done.replaced,
         "choice": found.origin,
     });
     set_bytes(&mut object, "folder", found.root.as_os_str().as_bytes());
@@ -216,7 +251,7 @@ fn to_json(found: &Found, meter: &Meter, done: &Done, told: &Told) -> Value {
 }
 
 /// One sentence for people.
-fn to_text(work: Work, found: &Found, meter: &Meter, done: &Done) -> String {
+fn to_text(work: Work, found: &Found, meter: &Meter, done: &Done, told: &Told) -> String {
     let mut text = format!(
         "{} {}, {} bytes in {:.2} s, {:.1} MB/s, of {} ({}); {}",
         work.done(),
@@ -228,6 +263,10 @@ fn to_text(work: Work, found: &Found, meter: &Meter, done: &Done) -> String {
         found.origin,
         skipped(found),
     );
+    let problems = told.counts();
+    if !problems.is_empty() {
+        text.push_str(&format!("; problems: {problems}"));
+    }
     if done.before > 0 {
         text.push_str(&format!("; {} files were {} before", grouped(done.before), work.done()));
     }

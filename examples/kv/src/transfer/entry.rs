@@ -22,7 +22,7 @@ pub(crate) struct Entry {
     pub(crate) fate: Fate,
 }
 
-/// How it went with a file. Every file ends as one of the last six.
+/// How it went with a file. Every file ends as one of the last seven.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Nothing has gone wrong yet.
@@ -37,6 +37,8 @@ pub(crate) enum Fate {
     Unreadable(String),
     /// A call failed, and how.
     Failed(String),
+    /// A call of it was on its way when the server was lost, and how.
+    Cut(String),
     /// It was left when there was no use in going on, and why.
     NotSent(&'static str),
     /// What came back is not what was stored, and where.

@@ -129,6 +129,13 @@ impl Journal {
         }
     }
 
+    /// Empties it: what it says is not so.
+    pub(crate) fn discard(self) -> Result<(), Failure> {
+        self.file.set_len(0).map_err(|error| {
+            Failure::because("the journal could not be emptied, and must not be used again", error)
+        })
+    }
+
     /// Ends it; an error if something could not be noted.
     pub(crate) fn close(self) -> Result<(), Failure> {
         match self.failed {

@@ -70,14 +70,13 @@ pub(crate) async fn load(
                     value.repeats += 1;
                     again.push_back(value);
                 }
-                Err(status) => {
-                    entries[value.entry].end(Fate::Failed(sentence(&status)));
-                    if is_gone(&status) {
-                        // The other files would fail one by one.
-                        reader = Reader { which: [].iter(), open: None };
-                        again.clear();
-                    }
+                Err(status) if is_gone(&status) => {
+                    entries[value.entry].end(Fate::Cut(sentence(&status)));
+                    // The other files would fail one by one.
+                    reader = Reader { which: [].iter(), open: None };
+                    again.clear();
                 }
+                Err(status) => entries[value.entry].end(Fate::Failed(sentence(&status))),
             }
         }
     }

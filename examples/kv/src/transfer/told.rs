@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, err};
-use crate::text::{set_bytes, shown};
+use crate::text::{counted, grouped, set_bytes, shown};
 use crate::transfer::entry::{Entry, Fate};
 use crate::transfer::walk::Found;
 
@@ -104,7 +104,7 @@ impl Told {
             self.tell(Exit::Incomplete, format_args!("not readable: {problem}"));
             self.name(Kind::Unreadable, b"", problem);
         }
-        let mut left = None;
+        let (mut left, mut cut) = (None, None);
         for entry in entries {
             match &entry.fate {
                 Fate::Verified => {}
@@ -116,19 +116,38 @@ impl Told {
                     *count += 1;
                     self.name(Kind::Failed, &entry.name, why);
                 }
+                Fate::Cut(why) => {
+                    let (count, _) = cut.get_or_insert((0, why));
+                    *count += 1;
+                    self.name(Kind::Failed, &entry.name, why);
+                }
                 Fate::Differs(how) => self.file(Kind::Differ, &entry.name, how),
                 Fate::Waiting | Fate::Loaded => {
                     self.file(Kind::Failed, &entry.name, "it was not read back");
                 }
             }
         }
-        if let Some((count, why)) = left {
-            self.lines = self.lines.min(PROBLEMS_TOLD - 1); // this one is always told
-            self.tell(
-                Exit::Failed,
-                format_args!("failed: {count} files were not sent, because {why}"),
-            );
+        if let Some((count, why)) = cut {
+            let files = counted(count, "file");
+            self.always(format_args!("failed: {files} on the way when the server was lost: {why}"));
         }
+        if let Some((count, why)) = left {
+            let files = counted(count, "file");
+            self.always(format_args!("failed: {files} not sent, because {why}"));
+        }
+    }
+
+    /// Tells a failure however many were told before.
+    pub(crate) fn always(&mut self, problem: std::fmt::Arguments<'_>) {
+        self.lines = self.lines.min(PROBLEMS_TOLD - 1);
+        self.tell(Exit::Failed, problem);
+    }
+
+    /// How many files each problem met, such as `1 differ, 2 failed`; empty if there was none.
+    pub(crate) fn counts(&self) -> String {
+        let counts = Kind::ALL.iter().zip(self.counts).filter(|(_, count)| *count > 0);
+        let texts = counts.map(|(kind, count)| format!("{} {}", grouped(count), kind.name()));
+        texts.collect::<Vec<_>>().join(", ")
     }
 
     /// The counts by kind, and the first problems by name.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use rpc_core::Status;
 use rpc_core::bytes::Bytes;
-use rpc_core::{Code, Status};
 
-use crate::failure::{is_too_long, sentence};
+use crate::failure::{is_refusal_of_read, sentence};
 use crate::files::{self, Stamp};
 use crate::limits::REPEATS_MAX;
 use crate::proto::{GetRequest, GetResponse};
@@ -58,7 +58,7 @@ pub(crate) async fn verify(
             },
         };
         if let Some(Done { mut wanted, took, result }) = done {
-            let refused = result.as_ref().is_err_and(is_refusal);
+            let refused = result.as_ref().is_err_and(is_refusal_of_read);
             window.end(wanted.part.len, ended(&result, refused));
             let entry = &mut entries[wanted.entry];
             match result {
@@ -73,14 +73,13 @@ pub(crate) async fn verify(
                     wanted.repeats += 1;
                     again.push_back(wanted);
                 }
-                Err(status) => {
-                    entry.end(Fate::Failed(sentence(&status)));
-                    if is_gone(&status) {
-                        // The other files would fail one by one.
-                        parts = Parts { which: [].iter(), now: None };
-                        again.clear();
-                    }
+                Err(status) if is_gone(&status) => {
+                    entry.end(Fate::Cut(sentence(&status)));
+                    // The other files would fail one by one.
+                    parts = Parts { which: [].iter(), now: None };
+                    again.clear();
                 }
+                Err(status) => entry.end(Fate::Failed(sentence(&status))),
             }
         }
     }
@@ -125,11 +124,6 @@ async fn get(session: &Session<'_>, wanted: Wanted, key: Bytes) -> Done {
     let start = Instant::now();
     let result = session.client.get(GetRequest { key }).await.map(|answer| answer.into_inner());
     Done { wanted, took: start.elapsed(), result }
-}
-
-/// Whether there was no memory for the answer, but may be. Reading has no effect, so it may be executed again.
-fn is_refusal(status: &Status) -> bool {
-    status.code() == Code::ResourceExhausted && !is_too_long(status)
 }
 
 /// The parts of some files in turn.

@@ -90,8 +90,8 @@ fn first_format(version: u8, kind: u8, rest: &[u8]) -> Vec<u8> {
     [&[version, 0, 0, 0, 0, 0, 0, 0, kind], rest].concat()
 }
 
-fn damaged<T>(index: usize) -> Result<T, Refused> {
-    Err(Refused::ValueDamaged { index })
+fn damaged<T>(index: usize, key: &'static [u8]) -> Result<T, Refused> {
+    Err(Refused::ValueDamaged { index, key: Bytes::from_static(key) })
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn a_damaged_entry_is_told_of_stops_no_other_read_or_write_and_can_be_replaced()
     for _ in 0..3 {
         for key in [&b"long"[..], b"none"] {
             let found = rpc_core::block_on(store.get(bytes(key)));
-            assert_eq!(found, damaged(0));
+            assert_eq!(found, damaged(0, key));
         }
     }
     let keys = vec![bytes(b"good"), bytes(b"none")];
-    assert_eq!(rpc_core::block_on(store.get_many(keys, 1 << 20)), damaged(1));
+    assert_eq!(rpc_core::block_on(store.get_many(keys, 1 << 20)), damaged(1, b"none"));
     assert_eq!(&get(&store, b"good").unwrap().value[..], b"1");
     let page = list(&store, b"", None, 9);
     let versions: Vec<u64> = page.entries.iter().map(|listed| listed.version).collect();
@@ -124,7 +124,7 @@ fn a_damaged_entry_is_told_of_stops_no_other_read_or_write_and_can_be_replaced()
         write
     };
     let refused = write(&store, vec![put(b"other", b""), expecting(put(b"long", b""))]);
-    assert_eq!(refused, damaged(1));
+    assert_eq!(refused, damaged(1, b"long"));
     assert_eq!(get(&store, b"other"), None);
     assert_eq!(write(&store, vec![put(b"long", b"new")]).unwrap().existed, 1);
     assert_eq!(write(&store, vec![delete(b"none")]).unwrap().existed, 1);
@@ -158,7 +158,7 @@ fn a_value_that_changed_in_the_file_is_never_given_out() {
     });
     let store = Store::in_folder(folder.path(), u64::MAX).unwrap();
     for key in [&b"short"[..], b"long", b"elsewhere", b"unsummed"] {
-        assert_eq!(rpc_core::block_on(store.get(bytes(key))), damaged(0));
+        assert_eq!(rpc_core::block_on(store.get(bytes(key))), damaged(0, key));
     }
     assert_eq!(&get(&store, b"moved").unwrap().value[..], b"x");
     assert_eq!(&get(&store, b"a").unwrap().value[..], b"");
@@ -191,7 +191,7 @@ fn damage_under_one_key_takes_nothing_from_another() {
     let versions = list(&store, b"", None, 9).entries.into_iter().map(|listed| listed.version);
     assert_eq!(versions.collect::<Vec<_>>(), [0, 0, 2]);
     for key in &keys[..2] {
-        assert_eq!(write(&store, vec![expect(2, delete(key))]), damaged(0));
+        assert_eq!(write(&store, vec![expect(2, delete(key))]), damaged(0, key));
     }
     assert_eq!(write(&store, vec![delete(b"b")]).unwrap().existed, 1);
     assert!(get(&store, b"c").unwrap().value == long(b"c"));
