@@ -30,6 +30,8 @@ pub mod mem;
 pub mod protocol;
 mod runtime;
 mod server;
+#[cfg(any(test, feature = "test-util"))]
+pub mod sim;
 pub mod sync;
 pub mod wire;
 

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 #[cfg(any(test, feature = "test-util"))]
-pub(crate) use simulated::{World, enter};
+pub(crate) use simulated::{Entered, World, enter};
 
 /// The monotonic clock.
 pub(crate) fn now() -> Instant {

@@ -38,22 +38,65 @@ impl ControlThread {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_with(host: Arc<dyn Host>, handshake_timeout: Duration) -> io::Result<Control> {
-        let poller = Arc::new(Poller::new()?);
-        let (requests, requested) = bounded(QUEUE_MAX);
-        // Notices are never refused: one per listener, one per handshake that is in progress, and a
-        // few per connection, all bounded where they are made.
-        let (notices, noticed) = unbounded();
-        let tools = Tools { host, poller: Arc::clone(&poller), notices: notices.clone() };
-        let driver = Driver::new(tools, requested, noticed, handshake_timeout);
+        let (mut inner, driver) = parts(host, handshake_timeout)?;
         let thread =
             thread::Builder::new().name("rpc-control".to_owned()).spawn(|| driver.run())?;
-        Ok(Control(Arc::new(Inner {
-            id: thread.thread().id(),
-            requests,
-            notices,
-            poller,
-            thread: Mutex::new(Some(thread)),
-        })))
+        inner.id = Some(thread.thread().id());
+        inner.thread = Mutex::new(Some(thread));
+        Ok(Control(Arc::new(inner)))
+    }
+}
+
+/// A handle without a thread yet, and what the thread is to run.
+fn parts(host: Arc<dyn Host>, handshake_timeout: Duration) -> io::Result<(Inner, Driver)> {
+    let poller = Arc::new(Poller::new()?);
+    let (requests, requested) = bounded(QUEUE_MAX);
+    // Notices are never refused: one per listener, one per handshake that is in progress, and a
+    // few per connection, all bounded where they are made.
+    let (notices, noticed) = unbounded();
+    let tools = Tools {
+        host,
+        poller: Arc::clone(&poller),
+        notices: notices.clone(),
+        #[cfg(any(test, feature = "test-util"))]
+        network: None,
+    };
+    let driver = Driver::new(tools, requested, noticed, handshake_timeout);
+    Ok((Inner { id: None, requests, notices, poller, thread: Mutex::new(None) }, driver))
+}
+
+/// What the control thread does, for whoever turns it by hand: nothing here waits.
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) struct ControlLoop(Driver);
+
+#[cfg(any(test, feature = "test-util"))]
+impl ControlLoop {
+    /// A handle and its loop. `network` takes the place of TCP.
+    pub(crate) fn start(
+        host: Arc<dyn Host>,
+        network: Arc<dyn super::Network>,
+    ) -> io::Result<(Control, Self)> {
+        let (inner, mut driver) = parts(host, HANDSHAKE_TIMEOUT)?;
+        driver.tools.network = Some(network);
+        Ok((Control(Arc::new(inner)), Self(driver)))
+    }
+
+    /// Does what there is to do.
+    ///
+    /// # Errors
+    /// The system did not say what there is.
+    pub(crate) fn turn(&mut self) -> io::Result<()> {
+        self.0.turn(Some(Duration::ZERO))
+    }
+
+    /// Readable while there is something to do.
+    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.tools.poller.fd()
+    }
+
+    /// How long it may be left alone if its descriptor does not become readable.
+    pub(crate) fn next_timer(&self) -> Option<Duration> {
+        self.0.timeout()
     }
 }
 
@@ -62,7 +105,8 @@ impl ControlThread {
 pub struct Control(Arc<Inner>);
 
 struct Inner {
-    id: ThreadId,
+    /// The thread's, if there is one.
+    id: Option<ThreadId>,
     requests: Sender<Request>,
     notices: Sender<Notice>,
     poller: Arc<Poller>,
@@ -86,6 +130,9 @@ pub(super) enum Notice {
     Unlisten(u64),
     /// A core has work that may block.
     Run(Job),
+    /// A node of a simulation has dialled one of this one's servers.
+    #[cfg(any(test, feature = "test-util"))]
+    Dialled(super::network::Dialled),
     /// The thread ends.
     Shutdown,
 }
@@ -150,7 +197,7 @@ impl Inner {
 
     fn shutdown(&self) {
         self.notice(Notice::Shutdown);
-        if thread::current().id() == self.id {
+        if self.id == Some(thread::current().id()) {
             return;
         }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

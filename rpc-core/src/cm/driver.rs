@@ -28,7 +28,7 @@ pub const CONNECTS_MAX: usize = 1024;
 /// The state of the control thread: sockets and timers, each under the key of its entry. Keys are
 /// never used twice, so an event or an answer that comes too late finds nothing.
 pub(super) struct Driver {
-    tools: Tools,
+    pub(super) tools: Tools,
     requested: Receiver<Request>,
     noticed: Receiver<Notice>,
     handshake_timeout: Duration,
@@ -140,6 +140,8 @@ impl Driver {
                 Notice::Installed(key, result) => self.on_installed(key, result),
                 Notice::Unlisten(server) => self.unlisten(server),
                 Notice::Run(job) => job(),
+                #[cfg(any(test, feature = "test-util"))]
+                Notice::Dialled(dialled) => self.on_dialled_in(dialled),
                 Notice::Shutdown => {
                     self.shutdown();
                     return Ok(());
@@ -187,6 +189,10 @@ impl Driver {
     }
 
     fn listen(&mut self, address: &Address, server: u64, done: ListenDone) {
+        #[cfg(any(test, feature = "test-util"))]
+        if let Some(network) = self.tools.network.clone() {
+            return self.listen_on(&*network, address, server, done);
+        }
         let key = self.new_key();
         match Listener::new(&self.tools.poller, key, address, server) {
             Ok((listener, at)) => {
@@ -205,6 +211,10 @@ impl Driver {
     }
 
     fn dial(&mut self, address: &Address, core: usize, deadline: Instant, done: ConnectDone) {
+        #[cfg(any(test, feature = "test-util"))]
+        if let Some(network) = self.tools.network.clone() {
+            return self.dial_on(&*network, address, core, deadline, done);
+        }
         let key = self.new_key();
         match Dial::new(address, core, deadline, done) {
             Ok(mut dial) => {
@@ -265,7 +275,13 @@ impl Driver {
         }
     }
 
-    fn shake(&mut self, key: u64, stream: ControlStream, deadline: Instant, origin: Origin) {
+    pub(super) fn shake(
+        &mut self,
+        key: u64,
+        stream: ControlStream,
+        deadline: Instant,
+        origin: Origin,
+    ) {
         match Shake::new(stream, self.tools.host.hello(), deadline, origin) {
             Ok(mut shake) => {
                 let shaken = shake.turn(&self.tools, key);
@@ -356,10 +372,14 @@ impl Driver {
         if let Err(error) = tune(&socket) {
             return self.failed(origin, system("setting a socket's options", error));
         }
+        self.admit(ControlStream::tcp(socket), origin, now);
+    }
+
+    /// Begins the handshake with a peer that connected, if there is room for it.
+    pub(super) fn admit(&mut self, stream: ControlStream, origin: Origin, now: Instant) {
         let error = ConnectError::TooManyHandshakes { max: HANDSHAKES_MAX };
         let has_room = self.accepting < HANDSHAKES_MAX || self.evict(&error);
         let (key, deadline) = (self.new_key(), now + self.handshake_timeout);
-        let stream = ControlStream::tcp(socket);
         if has_room {
             return self.shake(key, stream, deadline, origin);
         }
@@ -433,6 +453,10 @@ impl Driver {
     }
 
     fn unlisten(&mut self, server: u64) {
+        #[cfg(any(test, feature = "test-util"))]
+        if let Some(network) = &self.tools.network {
+            network.unlisten(server);
+        }
         let of_server = |entry: &Entry| match entry {
             Entry::Listener(listener) => listener.server == server,
             Entry::Shake(shake) => shake.server() == Some(server),
@@ -466,7 +490,7 @@ impl Driver {
         }
     }
 
-    fn new_key(&mut self) -> u64 {
+    pub(super) fn new_key(&mut self) -> u64 {
         self.next_key += 1;
         self.next_key
     }

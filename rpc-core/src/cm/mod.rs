@@ -28,6 +28,8 @@ mod handshake;
 mod host;
 mod listener;
 mod log;
+#[cfg(any(test, feature = "test-util"))]
+mod network;
 mod nofile;
 mod poller;
 mod shake;
@@ -40,6 +42,8 @@ mod tests;
 
 pub use address::{Address, AddressError, DeviceChoice, HostName, Path, RdmaOptions, Scheme};
 pub use confirm::{ConfirmKeys, NONCE_BYTES};
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use control::ControlLoop;
 pub use control::{Control, ControlThread, HANDSHAKE_TIMEOUT, Job, QUEUE_MAX};
 pub use driver::{CONNECTS_MAX, HANDSHAKES_MAX};
 pub use error::{ConnectError, Step};
@@ -48,6 +52,8 @@ pub use host::{
     ConnectCallback, ConnectFailure, ConnectRequest, Context, Established, EventSource, Host,
     InstallDone, ListenCallback, ListenRequest, LocalHello, OpenRequest, PendingQp, Target,
 };
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use network::{Door, Network};
 pub use nofile::{NofileLimit, raise_nofile_limit};
 pub use stream::ControlStream;
 

@@ -34,6 +34,12 @@ impl Poller {
         Ok(Self { epoll, wake })
     }
 
+    /// Readable while a wait would bring something.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
     /// Wakes the thread that waits, or the next wait. Any thread may call it; it cannot block.
     pub(super) fn notify(&self) {
         // It fails only when the counter is at its top, and then the descriptor is readable.

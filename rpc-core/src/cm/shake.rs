@@ -31,6 +31,9 @@ pub(super) struct Tools {
     pub host: Arc<dyn Host>,
     pub poller: Arc<Poller>,
     pub notices: Sender<Notice>,
+    /// What connects nodes; `None`: TCP.
+    #[cfg(any(test, feature = "test-util"))]
+    pub network: Option<Arc<dyn super::Network>>,
 }
 
 /// A handshake on an open control connection.

@@ -13,6 +13,18 @@ enum Socket {
     Tcp(Arc<TcpStream>),
     /// Both ends are in this process.
     Unix(Arc<UnixStream>),
+    /// The other end is on another node of a simulation.
+    #[cfg(any(test, feature = "test-util"))]
+    Simulated(Arc<Simulated>),
+}
+
+/// A socket pair with the addresses that its ends stand for.
+#[cfg(any(test, feature = "test-util"))]
+#[derive(Debug)]
+struct Simulated {
+    socket: UnixStream,
+    local: SocketAddr,
+    remote: SocketAddr,
 }
 
 impl ControlStream {
@@ -29,12 +41,27 @@ impl ControlStream {
         Ok((Self(Socket::Unix(Arc::new(one))), Self(Socket::Unix(Arc::new(other)))))
     }
 
+    /// Makes one end of a connection between two nodes of a simulation, and the socket in its middle.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn simulated(
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> io::Result<(Self, UnixStream)> {
+        let (socket, middle) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        middle.set_nonblocking(true)?;
+        let end = Simulated { socket, local, remote };
+        Ok((Self(Socket::Simulated(Arc::new(end))), middle))
+    }
+
     /// The descriptor to watch. It becomes readable when the connection is lost; after the
     /// handshake nothing else makes it readable.
     pub fn fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
             Socket::Tcp(socket) => socket.as_fd(),
             Socket::Unix(socket) => socket.as_fd(),
+            #[cfg(any(test, feature = "test-util"))]
+            Socket::Simulated(end) => end.socket.as_fd(),
         }
     }
 
@@ -61,6 +88,8 @@ impl ControlStream {
         match &self.0 {
             Socket::Tcp(socket) => socket.peer_addr().ok(),
             Socket::Unix(_) => None,
+            #[cfg(any(test, feature = "test-util"))]
+            Socket::Simulated(end) => Some(end.remote),
         }
     }
 
@@ -69,6 +98,8 @@ impl ControlStream {
         match &self.0 {
             Socket::Tcp(socket) => socket.local_addr().ok(),
             Socket::Unix(_) => None,
+            #[cfg(any(test, feature = "test-util"))]
+            Socket::Simulated(end) => Some(end.local),
         }
     }
 
@@ -81,6 +112,8 @@ impl ControlStream {
         match &self.0 {
             Socket::Tcp(socket) => socket.shutdown(how),
             Socket::Unix(socket) => socket.shutdown(how),
+            #[cfg(any(test, feature = "test-util"))]
+            Socket::Simulated(end) => end.socket.shutdown(how),
         }
     }
 
@@ -88,6 +121,8 @@ impl ControlStream {
         match &self.0 {
             Socket::Tcp(socket) => (&**socket).read(bytes),
             Socket::Unix(socket) => (&**socket).read(bytes),
+            #[cfg(any(test, feature = "test-util"))]
+            Socket::Simulated(end) => (&end.socket).read(bytes),
         }
     }
 
@@ -95,6 +130,8 @@ impl ControlStream {
         match &self.0 {
             Socket::Tcp(socket) => (&**socket).write(bytes),
             Socket::Unix(socket) => (&**socket).write(bytes),
+            #[cfg(any(test, feature = "test-util"))]
+            Socket::Simulated(end) => (&end.socket).write(bytes),
         }
     }
 }

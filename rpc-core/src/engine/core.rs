@@ -275,6 +275,21 @@ impl Core {
         self.wait_for_events(Some(Duration::ZERO));
     }
 
+    /// The end of a sleep in somebody else's wait, that of a simulation: looks at what ended it.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn look(&mut self) {
+        self.wait_for_events(Some(Duration::ZERO));
+    }
+
+    /// Whether nothing but a notification of completions would end a sleep now.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn is_notified_only(&self) -> bool {
+        self.shared.sleeper.peek().is_ok_and(|keys| {
+            let mut sources = keys.iter().map(|key| Turn::split_key(*key).1);
+            !keys.is_empty() && sources.all(|source| source == SOURCE_COMPLETIONS)
+        })
+    }
+
     /// Waits in epoll and tells the engines which control sockets have news.
     fn wait_for_events(&mut self, timeout: Option<Duration>) {
         if let Err(error) = self.shared.sleeper.wait(&mut self.ready, timeout) {
@@ -339,8 +354,12 @@ impl Core {
     /// notification could keep someone waiting, not long at all.
     pub(crate) fn next_wake(&self, now: Time) -> Option<Duration> {
         let timer = self.next_timer().map(|at| at.since(now));
-        let outstanding = self.engines.iter().any(|engine| engine.has_outstanding());
-        timer.into_iter().chain(outstanding.then_some(SAFETY_SLEEP)).min()
+        timer.into_iter().chain(self.has_outstanding().then_some(SAFETY_SLEEP)).min()
+    }
+
+    /// Whether a lost notification could keep someone waiting.
+    pub(crate) fn has_outstanding(&self) -> bool {
+        self.engines.iter().any(|engine| engine.has_outstanding())
     }
 
     /// Sleeps until there is something to do, or until the next timer. Returns at once if there is

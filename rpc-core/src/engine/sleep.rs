@@ -108,6 +108,14 @@ impl Sleeper {
         Ok(())
     }
 
+    /// Keys of what would end a wait, the doorbell's too; nothing is taken.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn peek(&self) -> io::Result<Vec<u64>> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        self.wait_in_epoll(&mut events, Some(Duration::ZERO))?;
+        Ok(events.iter().map(|event| event.data.u64()).collect())
+    }
+
     #[cfg(not(all(loom, test)))]
     fn wait_in_epoll(
         &self,

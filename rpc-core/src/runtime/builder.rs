@@ -24,6 +24,8 @@ pub struct RuntimeBuilder {
     pub(super) silence_max: Option<Duration>,
     pub(super) local_ops_alone: bool,
     pub(super) name: String,
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) surroundings: Option<super::Surroundings>,
 }
 
 /// Cores of a runtime at most.
@@ -54,6 +56,8 @@ impl RuntimeBuilder {
             silence_max: None,
             local_ops_alone: false,
             name: String::new(),
+            #[cfg(any(test, feature = "test-util"))]
+            surroundings: None,
         }
     }
 
@@ -172,6 +176,13 @@ impl RuntimeBuilder {
     /// As [`build`](Self::build).
     pub fn on_this_thread(self) -> Result<LocalRuntime, Status> {
         LocalRuntime::start(self).map_err(nothing_ran)
+    }
+
+    /// The budget, if none was asked for.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn default_budget_bytes(mut self, bytes: u64) -> Self {
+        self.budget_bytes.get_or_insert(bytes);
+        self
     }
 
     pub(super) fn effective_spin(&self) -> Duration {

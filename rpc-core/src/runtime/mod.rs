@@ -11,6 +11,8 @@ mod models;
 mod pending;
 #[cfg(feature = "verbs")]
 mod rdma;
+#[cfg(any(test, feature = "test-util"))]
+mod simulated;
 mod stats;
 
 use std::fmt;
@@ -23,9 +25,11 @@ use std::thread;
 pub use block_on::block_on;
 pub use builder::RuntimeBuilder;
 pub use local::LocalRuntime;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use simulated::{SimulatedRuntime, Surroundings, current as current_node};
 pub use stats::{CoreStats, DeviceStats, RuntimeStats};
 
-use crate::cm::{Control, ControlThread};
+use crate::cm::{Control, ControlThread, Host};
 use crate::engine::{
     Clock, Core, CoreShared, Engine, EngineControl, EngineError, EngineParts, JoinHandle, Offload,
     ServerSide,
@@ -82,6 +86,10 @@ impl Runtime {
     /// # Errors
     /// As [`RuntimeBuilder::build`], at every call until it succeeds.
     pub fn shared() -> Result<Self, Status> {
+        #[cfg(any(test, feature = "test-util"))]
+        if let Some(runtime) = simulated::current() {
+            return Ok(runtime); // that of the node whose task asks
+        }
         static SHARED: OnceLock<Mutex<Option<Runtime>>> = OnceLock::new();
         let mut shared =
             SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,6 +113,16 @@ impl Runtime {
 
     /// Everything but the cores' threads.
     fn assemble(settings: RuntimeBuilder) -> Result<(Self, Vec<Seed>), Status> {
+        let start = |host| Ok((ControlThread::start(host)?, ()));
+        let (runtime, seeds, ()) = Self::assemble_with(settings, start)?;
+        Ok((runtime, seeds))
+    }
+
+    /// The same; `start` makes the control thread, or what stands for it.
+    fn assemble_with<C>(
+        settings: RuntimeBuilder,
+        start: impl FnOnce(Arc<dyn Host>) -> std::io::Result<(Control, C)>,
+    ) -> Result<(Self, Vec<Seed>, C), Status> {
         let budget = settings.budget_bytes.unwrap_or_else(default_budget);
         let pool = Pool::new(PoolConfig::new(budget)).map_err(memory_error)?;
         let clock = Clock::new();
@@ -123,7 +141,7 @@ impl Runtime {
             #[cfg(feature = "verbs")]
             &pool,
         ));
-        let control = ControlThread::start(Arc::clone(&host) as _).map_err(|error| {
+        let (control, started) = start(Arc::clone(&host) as _).map_err(|error| {
             Status::resource_exhausted(format!("the control thread cannot be started: {error}"))
         })?;
         #[cfg(feature = "verbs")]
@@ -135,7 +153,7 @@ impl Runtime {
             }
         }
         let inner = Inner { host, control, pool, clock, settings, threads: Mutex::default() };
-        Ok((Self { inner: Arc::new(inner) }, seeds))
+        Ok((Self { inner: Arc::new(inner) }, seeds, started))
     }
 
     fn start_core(&self, index: usize, seed: Seed) -> Result<thread::JoinHandle<()>, Status> {
@@ -325,6 +343,8 @@ impl Seed {
             .mem_links(!settings.tcp_links)
             .silence_max(settings.silence_max)
             .local_ops_alone(settings.local_ops_alone);
+        #[cfg(any(test, feature = "test-util"))]
+        let config = simulated::in_surroundings(config, settings);
         let device = SoftDevice::open(config)
             .map_err(|error| Status::internal(format!("no software device: {error}")))?;
         let shared = CoreShared::new(index).map_err(|error| {

@@ -21,6 +21,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Side by side: a server in this process gives a channel to itself.
     ("client", &["runtime", "server", "engine", "cm", "codec", "mem", "sync"]),
     ("server", &["runtime", "client", "engine", "cm", "codec", "mem", "sync"]),
+    // Simulated nodes, and what is between them.
+    ("sim", &["runtime", "engine", "cm", "verbs"]),
 ];
 
 /// Files that gather names of every layer for users and for generated code.

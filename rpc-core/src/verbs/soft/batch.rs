@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use super::env::Env;
+use super::failing::Verb;
 use super::mr::SoftMr;
 use super::mw::SoftMw;
 use super::queue_pair::SoftQp;
@@ -130,7 +131,8 @@ impl SendBatch for SoftBatch<'_> {
         }
         let room = (qp.parts.send_wr_max as usize).saturating_sub(qp.req.sq.len());
         let asked = staging.requests.len();
-        let posted = if env.rules.hold(Rule::QueueFull, asked <= room) { asked } else { room };
+        let fits = if env.rules.hold(Rule::QueueFull, asked <= room) { asked } else { room };
+        let posted = shared.failing.taken(Verb::PostSend, fits);
         for request in staging.requests.drain(..posted) {
             let wqe = request.into_wqe(env, qp.parts.pd);
             qp.push_request(env, wqe);

@@ -2,6 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::fabric::On;
+use super::failing::Failing;
 use super::packet::PIECE_BYTES_MAX;
 use crate::Time;
 use crate::verbs::{Limits, VerbsError};
@@ -28,6 +30,8 @@ pub struct SoftConfig {
     pub(super) link_loss_delay: Duration,
     pub(super) mem_links: bool,
     pub(super) mem_link_bytes: usize,
+    pub(super) on: On,
+    pub(super) failing: Failing,
 }
 
 impl SoftConfig {
@@ -59,6 +63,8 @@ impl SoftConfig {
             link_loss_delay: Duration::from_millis(500),
             mem_links: true,
             mem_link_bytes: 256 << 10,
+            on: On::default(),
+            failing: Failing::default(),
         }
     }
 
@@ -129,6 +135,20 @@ impl SoftConfig {
     #[must_use]
     pub fn mem_link_bytes(mut self, bytes: usize) -> Self {
         self.mem_link_bytes = bytes;
+        self
+    }
+
+    /// Puts the device on a fabric of its own, whose devices alone it can reach.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn on_fabric(mut self, fabric: Arc<super::Fabric>) -> Self {
+        self.on = On::Simulated(fabric);
+        self
+    }
+
+    /// Lets verbs fail when `when` says so.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(crate) fn failing(mut self, when: super::FailsWhen) -> Self {
+        self.failing = Failing::when(when);
         self
     }
 

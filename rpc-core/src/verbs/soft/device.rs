@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::config::SoftConfig;
 use super::cq::{CqState, SoftCq, SoftCqRef};
 use super::env::{Env, PdState, Signals};
+use super::fabric::On;
+use super::failing::{Failing, Verb};
 use super::link::{Hello, Stream, connect};
 use super::mr::SoftMr;
 use super::mw::SoftMw;
@@ -12,7 +14,6 @@ use super::pd::SoftPd;
 use super::qp::{QpInner, QpParts};
 use super::queue_pair::SoftQp;
 use super::random::Random;
-use super::registry;
 use super::srq::{SoftSrq, SoftSrqRef, SrqState};
 use super::state::State;
 use super::table::Id;
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub(super) signals: Arc<Signals>,
     name: String,
     mem_links: bool,
+    on: On,
+    pub(super) failing: Failing,
     state: Mutex<State>,
     /// One dial at a time, so that two QPs to one peer make one link.
     dialling: Mutex<()>,
@@ -62,7 +65,7 @@ impl Shared {
             return Ok(present);
         }
         if self.mem_links || guid == self.guid {
-            let made = registry::link(self, guid)?;
+            let made = self.on.fabric().link(self, guid)?;
             if made.is_some() {
                 return Ok(made);
             }
@@ -77,7 +80,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        registry::remove(self.guid);
+        self.on.fabric().remove(self.guid);
     }
 }
 
@@ -109,11 +112,13 @@ impl SoftDevice {
             signals: Arc::clone(&signals),
             name: config.name.clone(),
             mem_links: config.mem_links,
+            on: config.on.clone(),
+            failing: config.failing.clone(),
             state: Mutex::new(State::new(guid, Env::new(config, random, signals))),
             dialling: Mutex::new(()),
         });
         if shared.mem_links {
-            registry::add(&shared);
+            shared.on.fabric().add(&shared);
         }
         Ok(Self { shared })
     }
@@ -129,6 +134,9 @@ impl SoftDevice {
             return Err(VerbsError::Address(
                 "links need an address that peers can dial, not the unspecified one".to_owned(),
             ));
+        }
+        if self.shared.on.is_all() {
+            return Ok(SocketAddr::new(ip, 0)); // nobody dials
         }
         let mut state = self.shared.lock();
         let State { newcomers, core, .. } = &mut *state;
@@ -207,6 +215,7 @@ impl Device for SoftDevice {
         if region.is_empty() {
             return Err(VerbsError::State { operation: "registering", why: "the region is empty" });
         }
+        self.shared.failing.check(Verb::Register, "registering memory")?;
         let mut state = self.shared.lock();
         let env = &mut state.core.env;
         env.hold_pd(pd)?;
@@ -223,6 +232,7 @@ impl Device for SoftDevice {
         if !self.shared.limits.windows {
             return Err(VerbsError::Limit { what: "memory windows", max: 0 });
         }
+        self.shared.failing.check(Verb::AllocMw, "allocating a memory window")?;
         let pd = self.pd(pd)?;
         let mut state = self.shared.lock();
         let env = &mut state.core.env;
@@ -267,6 +277,7 @@ impl Device for SoftDevice {
         bounded("requests of a send queue", init.send_wr_max, limits.qp_wr_max)?;
         bounded("gather entries of a request", init.send_sge_max, limits.sge_max)?;
         bounded("inline bytes", init.inline_bytes_max, limits.inline_bytes_max)?;
+        self.shared.failing.check(Verb::CreateQp, "creating a queue pair")?;
         let guids = [init.send_cq.guid, init.recv_cq.guid, init.srq.guid];
         if guids != [self.shared.guid; 3] {
             return Err(unknown("a queue belongs to another device"));

@@ -30,6 +30,8 @@ mod cq;
 mod device;
 mod dma;
 mod env;
+mod fabric;
+mod failing;
 mod key;
 mod link;
 #[cfg(all(loom, test))]
@@ -42,7 +44,6 @@ mod pd;
 mod qp;
 mod queue_pair;
 mod random;
-mod registry;
 mod requester;
 mod responder;
 mod rule;
@@ -65,6 +66,11 @@ pub use batch::SoftBatch;
 pub use config::{Clock, SGE_MAX, SoftConfig};
 pub use cq::{SoftCq, SoftCqRef};
 pub use device::SoftDevice;
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use fabric::{Cable, Fabric};
+#[cfg(any(test, feature = "test-util"))]
+pub(crate) use failing::FailsWhen;
+pub use failing::Verb;
 pub use mr::SoftMr;
 pub use mw::SoftMw;
 pub use pd::SoftPd;

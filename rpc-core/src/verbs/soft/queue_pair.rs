@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::batch::{SoftBatch, Staging};
 use super::device::{Shared, SoftDevice};
+use super::failing::Verb;
 use super::mr::SoftMr;
 use super::mw::SoftMw;
 use super::qp::{PeerQp, QpInner};
@@ -128,6 +129,7 @@ impl Qp for SoftQp {
         if self.state() != QpState::Init {
             return Err(wrong_state(TO_RTR, "it is not in INIT"));
         }
+        self.shared.failing.check(Verb::ToRtr, TO_RTR)?;
         let Link::Soft { guid, dial } = &peer.link else {
             return Err(VerbsError::Address("it is not a software device's".to_owned()));
         };
@@ -149,6 +151,7 @@ impl Qp for SoftQp {
 
     fn to_rts(&mut self, attr: &QpAttr) -> Result<(), VerbsError> {
         let attr = *attr;
+        self.shared.failing.check(Verb::ToRts, "starting a queue pair (RTS)")?;
         self.modify(|qp, rules| {
             if !rules.hold(Rule::StateOrder, qp.state == QpState::Rtr) {
                 return Err(wrong_state("starting a queue pair (RTS)", "it is not in RTR"));

@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::device::Shared;
+use super::failing::Verb;
 use super::rule::{Rule, Rules};
 use super::sge::SgeList;
 use super::table::Id;
@@ -158,7 +159,8 @@ impl RecvBatch for SoftRecvBatch<'_> {
         };
         let room = queue.wr_max.saturating_sub(queue.len());
         let asked = srq.staged.len() as u32;
-        let posted = if env.rules.hold(Rule::QueueFull, asked <= room) { asked } else { room };
+        let fits = if env.rules.hold(Rule::QueueFull, asked <= room) { asked } else { room };
+        let posted = srq.shared.failing.taken(Verb::PostRecv, fits as usize) as u32;
         queue.queue.extend(srq.staged.drain(..posted as usize));
         if srq.staged.is_empty() { Ok(()) } else { Err(PostError { posted, errno: ERRNO_FULL }) }
     }

@@ -126,11 +126,11 @@ impl MemEnd {
         Self { incoming: Arc::clone(&pipe), outgoing: pipe }
     }
 
-    pub(super) fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(in crate::verbs::soft) fn write(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         self.outgoing.write(bufs)
     }
 
-    pub(super) fn read(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    pub(in crate::verbs::soft) fn read(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         self.incoming.read(bufs)
     }
 
