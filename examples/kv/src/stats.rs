@@ -92,6 +92,8 @@ fn core_stats(index: u32, core: &rpc_core::CoreStats) -> CoreStats {
         receives_in_queue: core.usage.srq_wrs,
         rnr_naks_sent: core.device.rnr_naks_sent,
         remote_access_errors: core.device.remote_access_errors,
+        credits_recalled: core.credits_recalled,
+        credits_returned: core.credits_returned,
         stalls: core.stalls,
         lost_wakeups: core.lost_wakeups,
     }
@@ -112,7 +114,7 @@ const DEVICE_ROWS: [Row<DeviceStats>; 9] = [
     ("queue pairs", |device| device.queue_pairs.into()),
 ];
 
-const ROWS: [Row<CoreStats>; 21] = [
+const ROWS: [Row<CoreStats>; 23] = [
     ("calls served", |core| core.calls_served),
     ("calls made", |core| core.calls_made),
     ("eager bytes received", |core| core.eager_bytes_received),
@@ -126,6 +128,8 @@ const ROWS: [Row<CoreStats>; 21] = [
     ("connections", |core| core.connections.into()),
     ("receives posted", |core| core.receives_posted.into()),
     ("credits granted", |core| core.credits_granted.into()),
+    ("credits asked back", |core| core.credits_recalled),
+    ("credits that came back", |core| core.credits_returned),
     ("receives in the queue", |core| core.receives_in_queue.into()),
     ("leases", |core| core.leases.into()),
     ("windows bound now", |core| core.windows_bound.into()),
@@ -197,6 +201,8 @@ fn to_json(stats: &StatsResponse) -> Value {
             "connections": core.connections,
             "receives_posted": core.receives_posted,
             "credits_granted": core.credits_granted,
+            "credits_recalled": core.credits_recalled,
+            "credits_returned": core.credits_returned,
             "leases": core.leases,
             "windows_bound": core.windows_bound,
             "errors": core.errors,

@@ -272,7 +272,11 @@ fn a_check_reads_every_value_of_a_store_and_refuses_what_is_none() {
     put(&server, &[b"bad", &marked]);
     let running = check(&[]);
     assert_ended(&running, 1);
-    assert!(stderr(&running).contains("another server has this --data folder"), "{}", stderr(&running));
+    assert!(
+        stderr(&running).contains("another server has this --data folder"),
+        "{}",
+        stderr(&running)
+    );
     assert!(server.stop().success());
     let whole = check(&["--json"]);
     assert_ended(&whole, 0);

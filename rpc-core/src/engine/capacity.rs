@@ -88,6 +88,7 @@ pub(crate) struct Capacity {
     pub(crate) send_wrs: u32,
     pub(crate) srq_wrs: u32,
     pub(crate) cqe: u32,
+    /// Receives lent to all connections together at most.
     pub(crate) surplus_max: u32,
     /// Receives lent to one connection at most.
     pub(crate) lent_max: u32,
@@ -153,10 +154,26 @@ impl Capacity {
     }
 }
 
+/// How many receives may be lent, beside those that are a connection's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lending {
+    /// To one connection.
+    pub(crate) each_max: u32,
+    /// By one core to all of its connections.
+    pub(crate) core_max: u32,
+}
+
+impl Lending {
+    /// As many as there is reason to.
+    pub(crate) const USUAL: Self =
+        Self { each_max: RECEIVES_LENT_MAX, core_max: RECEIVES_SURPLUS_MAX };
+}
+
 impl Capacity {
-    /// Lends a connection no more than this many receives; none leaves it those that are its own.
-    pub(crate) fn lending_at_most(mut self, receives: u32) -> Self {
-        self.lent_max = self.lent_max.min(receives);
+    /// Lends no more than this; none leaves connections those that are their own.
+    pub(crate) fn lending(mut self, lending: Lending) -> Self {
+        self.lent_max = self.lent_max.min(lending.each_max);
+        self.surplus_max = self.surplus_max.min(lending.core_max);
         self
     }
 }

@@ -7,6 +7,7 @@ use slab::Slab;
 
 use super::allowance::{Allowance, Allowed};
 use super::apart::BehindBinds;
+use super::capacity::RECEIVES_GUARANTEED;
 use super::cell::CallCell;
 use super::engine::Reservation;
 use super::executor::Joining;
@@ -149,6 +150,11 @@ pub(super) enum Waiting {
 }
 
 impl<D: Device> Connection<D> {
+    /// Receives that are lent to it, beside its own.
+    pub(super) fn lent(&self) -> u32 {
+        self.receives.saturating_sub(RECEIVES_GUARANTEED)
+    }
+
     /// Whether calls can be made.
     pub(super) fn is_open(&self) -> bool {
         self.stage == Stage::Open

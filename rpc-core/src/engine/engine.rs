@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::arrivals::{Arrived, Queue};
 use super::capacity::{
-    COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS, SEND_WRS_CONTROL,
+    COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS, Lending, SEND_WRS_CONTROL,
 };
 use super::cell::{CallCell, CallPlace};
 use super::connection::{Connection, Stage};
@@ -20,6 +20,7 @@ use super::offload::{Awaited, Offload};
 use super::read_share::ReadShare;
 use super::receives::Reposting;
 use super::shared::Totals;
+use super::shortage::Shortage;
 use super::sleep::Sleeper;
 use super::slots::Slots;
 use super::submission::{CallSubmission, ConnectionKey, HandlerEnd};
@@ -65,6 +66,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) receives_orphaned: u32,
     pub(super) receives_posted: u32,
     pub(super) receives_lent: u32,
+    /// Connections that are short of receives while none is left to lend.
+    pub(super) shortage: Shortage,
     /// Calls that arrived in this turn.
     pub(super) arrived: Vec<Arrived>,
     /// Calls that wait for a handler of their server to end.
@@ -105,6 +108,8 @@ pub(super) struct EngineCounters {
     pub(super) calls_made: u64,
     pub(super) calls_served: u64,
     pub(super) errors: u64,
+    pub(super) credits_recalled: u64,
+    pub(super) credits_returned: u64,
 }
 
 /// The part of an engine that the control thread uses: it makes QPs that the engine will drive.
@@ -183,7 +188,8 @@ pub(crate) struct EngineParts<D: Device> {
     pub(crate) pool: Pool,
     /// Wakes its core.
     pub(crate) waker: Waker,
-    pub(crate) receives_lent_max: u32,
+    /// How many receives it lends.
+    pub(crate) lending: Lending,
     /// Bytes that its connections together have asked for by READ at most.
     pub(crate) read_bytes_max: u64,
     /// When peers are asked for a sign of life.
@@ -198,7 +204,7 @@ impl<D: Device> Engine<D> {
     pub(crate) fn new(parts: EngineParts<D>) -> Result<Self, EngineError> {
         let EngineParts { index, device, pd, regions, pool, waker, offload, .. } = parts;
         let limits = device.limits();
-        let capacity = Capacity::for_limits(&limits)?.lending_at_most(parts.receives_lent_max);
+        let capacity = Capacity::for_limits(&limits)?.lending(parts.lending);
         let cq = device.create_cq(capacity.cqe)?;
         let srq = device.create_srq(&pd, SrqInit { wr_max: capacity.srq_wrs, sge_max: 1 })?;
         let (chunk_slots, slots_max) = (EAGER_CHUNK_SLOTS, capacity.slots_max);
@@ -245,6 +251,7 @@ impl<D: Device> Engine<D> {
             receives_orphaned: 0,
             receives_posted: 0,
             receives_lent: 0,
+            shortage: Shortage::default(),
             arrived: Vec::new(),
             queued: Vec::new(),
             fetches: VecDeque::new(),
@@ -300,6 +307,7 @@ impl<D: Device> Drive for Engine<D> {
             self.cache.collect();
         }
         self.repost_receives(turn);
+        self.relieve_shortage(turn);
         work += self.begin_arrived(turn);
         work += self.retry_fetches(turn);
         work
@@ -335,12 +343,15 @@ impl<D: Device> Drive for Engine<D> {
         totals.receives_posted += self.receives_posted;
         totals.credits_granted +=
             self.connections.iter().map(|c| c.protocol.credits().granted).sum::<u32>();
+        totals.credits_recalled += self.counters.credits_recalled;
+        totals.credits_returned += self.counters.credits_returned;
         totals.leases += self.connections.iter().map(|c| c.leases.len() as u32).sum::<u32>();
     }
 
     fn next_timer(&self) -> Option<Time> {
         let own = self.timers.peek().map(|Reverse((at, _))| *at);
         let own = own.into_iter().chain(self.cq.next_deadline());
+        let own = own.chain(self.shortage.next_look());
         own.chain(self.next_fetch_retry()).chain(self.next_buffers()).min()
     }
 

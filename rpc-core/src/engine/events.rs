@@ -23,6 +23,10 @@ fn close_text(reason: CloseReason) -> String {
              may drop full-sized packets"
                 .to_owned()
         }
+        CloseReason::CreditsUnreturned => {
+            "the peer did not give back the credits that it was asked for; its core may be busy"
+                .to_owned()
+        }
         CloseReason::LeasesUnreleased => {
             "the peer let leases expire without reading or releasing them".to_owned()
         }
@@ -97,6 +101,7 @@ impl<D: Device> Engine<D> {
                 }
             }
             Event::Lend { wanted } => self.lend_receives(turn, slot, wanted),
+            Event::Returned { count } => self.receives_returned(slot, count),
             Event::GoingAway => {
                 if let Some(observer) = &connection.observer {
                     observer.retiring(connection.key);

@@ -3,7 +3,9 @@
 use super::capacity::{RECEIVES_GUARANTEED, RECEIVES_LENT_STEP};
 use super::drive::Turn;
 use super::engine::Engine;
+use super::shortage::IDLE;
 use super::wr_id::WrId;
+use crate::Time;
 use crate::mem::{EagerSlab, EagerSlot};
 use crate::verbs::{Device, RecvBatch, Srq, VerbsError};
 
@@ -63,7 +65,9 @@ impl<D: Device> Engine<D> {
         for slot in owners.drain(..) {
             if let Err(error) = &posted {
                 self.lose(turn, slot, super::teardown::Loss::Device(error.to_string()));
-            } else if let Some(connection) = self.connections.at(slot) {
+            } else if !self.keep_for_others(slot)
+                && let Some(connection) = self.connections.at(slot)
+            {
                 connection.protocol.on_receives_posted(1);
             }
         }
@@ -133,17 +137,90 @@ impl<D: Device> Engine<D> {
     /// The peer is short of credits: lends it receives, if the core has some to lend.
     pub(super) fn lend_receives(&mut self, turn: &Turn<'_>, slot: u32, wanted: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        let has = connection.receives.saturating_sub(RECEIVES_GUARANTEED);
-        let count = wanted
-            .clamp(1, RECEIVES_LENT_STEP)
-            .min(self.capacity.lent_max.saturating_sub(has))
-            .min(self.capacity.surplus_max - self.receives_lent);
+        let (key, has) = (connection.key, connection.lent());
+        let may =
+            wanted.clamp(1, RECEIVES_LENT_STEP).min(self.capacity.lent_max.saturating_sub(has));
+        let count = may.min(self.capacity.surplus_max - self.receives_lent);
+        if count < may && self.capacity.surplus_max > 0 {
+            self.shortage.wants(key, has);
+        }
         if count == 0 {
             return;
         }
         match self.give_receives(slot, count) {
             Ok(given) => self.receives_lent += given,
             Err(error) => self.lose(turn, slot, super::teardown::Loss::Device(error.to_string())),
+        }
+    }
+
+    /// A receive was consumed and posted again, and others are short: its connection does without it if it
+    /// has more than its share.
+    fn keep_for_others(&mut self, slot: u32) -> bool {
+        let Some(connection) = self.connections.at(slot) else { return false };
+        if !self.shortage.is_over(connection.lent()) {
+            return false;
+        }
+        connection.receives -= 1;
+        self.receives_lent = self.receives_lent.saturating_sub(1);
+        self.receives_orphaned += 1;
+        self.counters.credits_returned += 1;
+        true
+    }
+
+    /// A peer has given back credits: their receives stand, for whoever is short of them.
+    pub(super) fn receives_returned(&mut self, slot: u32, count: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        let count = count.min(connection.lent()); // no more than it was lent is ever asked for
+        connection.receives -= count;
+        self.receives_lent = self.receives_lent.saturating_sub(count);
+        self.receives_orphaned += count;
+        self.counters.credits_returned += u64::from(count);
+    }
+
+    /// Lends what has become free to those that are short, and sees where more may come from.
+    pub(super) fn relieve_shortage(&mut self, turn: &Turn<'_>) {
+        if self.shortage.is_due(turn.now) {
+            self.look_for_receives(turn.now);
+        }
+        // Each once: for one that could not be given all it has room for, the next turn is soon enough.
+        for _ in 0..self.shortage.len() {
+            if self.receives_lent >= self.capacity.surplus_max {
+                break;
+            }
+            let Some(key) = self.shortage.next() else { break };
+            let Some(connection) = self.connections.get(key).filter(|c| c.is_open()) else {
+                continue;
+            };
+            let wanted = self.shortage.room(connection.lent());
+            if wanted > 0 {
+                self.lend_receives(turn, key.slot, wanted);
+                self.mark_dirty(key.slot);
+            }
+        }
+    }
+
+    /// Finds what each borrower's share is, and asks those that use nothing to give back what they have.
+    fn look_for_receives(&mut self, now: Time) {
+        let connections = &mut self.connections;
+        let borrowers = connections.iter().filter(|c| c.lent() > 0).count() as u32;
+        let surplus = self.capacity.surplus_max;
+        let mut short = self.shortage.look(now, surplus, borrowers, |key| {
+            connections.get(key).filter(|c| c.is_open()).map(|c| c.lent())
+        });
+        for slot in self.connections.in_use() {
+            if short == 0 {
+                break;
+            }
+            let Some(connection) = self.connections.at(slot) else { continue };
+            let idle = now.since(connection.protocol.heard()) >= IDLE;
+            if connection.is_open() && idle && connection.lent() > 0 {
+                let asked = connection.protocol.recall(now, connection.lent().min(short));
+                short -= asked;
+                self.counters.credits_recalled += u64::from(asked);
+                if asked > 0 {
+                    self.mark_dirty(slot);
+                }
+            }
         }
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct CoreCounters {
     pub(crate) connections: AtomicU32,
     pub(crate) receives_posted: AtomicU32,
     pub(crate) credits_granted: AtomicU32,
+    pub(crate) credits_recalled: AtomicU64,
+    pub(crate) credits_returned: AtomicU64,
     pub(crate) leases: AtomicU32,
 }
 
@@ -60,6 +62,8 @@ pub(crate) struct Totals {
     pub(crate) connections: u32,
     pub(crate) receives_posted: u32,
     pub(crate) credits_granted: u32,
+    pub(crate) credits_recalled: u64,
+    pub(crate) credits_returned: u64,
     pub(crate) leases: u32,
 }
 
@@ -72,6 +76,8 @@ impl CoreCounters {
         self.connections.store(totals.connections, Ordering::Relaxed);
         self.receives_posted.store(totals.receives_posted, Ordering::Relaxed);
         self.credits_granted.store(totals.credits_granted, Ordering::Relaxed);
+        self.credits_recalled.store(totals.credits_recalled, Ordering::Relaxed);
+        self.credits_returned.store(totals.credits_returned, Ordering::Relaxed);
         self.leases.store(totals.leases, Ordering::Relaxed);
     }
 }

@@ -44,6 +44,10 @@ pub struct Counters {
     pub pings: u64,
     /// PINGs answered by the PONG of a later one.
     pub pings_merged: u64,
+    /// Credits that the peer was asked to give back.
+    pub credits_recalled: u64,
+    /// Credits that it gave back.
+    pub credits_returned: u64,
     /// Times that something waited to be sent and no credit was left.
     pub credit_stalls: u64,
     /// Reports of the owner about things that had ended or never were: a bug here or there.

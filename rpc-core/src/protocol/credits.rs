@@ -217,6 +217,16 @@ impl Credits {
         given
     }
 
+    /// The peer has given up credits, and their receives are nobody's now. False: it had not so many.
+    pub(crate) fn take_back(&mut self, given: u32) -> bool {
+        if given > self.granted() {
+            return false;
+        }
+        self.spent_peer = self.spent_peer.wrapping_add(given);
+        self.standing = self.standing.saturating_sub(given);
+        true
+    }
+
     /// What is where.
     pub(crate) fn counts(&self) -> CreditCounts {
         CreditCounts {

@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     Confirm,
     /// An orderly close must be done.
     Close,
+    /// The peer must have answered a RECALL.
+    Recall,
 }
 
 /// Deadlines, soonest first.

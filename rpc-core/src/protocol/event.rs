@@ -79,6 +79,12 @@ pub enum Event {
         /// As many again as it may have outstanding now. A wish, to be clamped.
         wanted: u32,
     },
+    /// The peer has given back credits, as [`recall`](super::Connection::recall) asked: so many receives that
+    /// stand for it are free to be granted to others.
+    Returned {
+        /// How many; may be 0.
+        count: u32,
+    },
     /// The peer goes away: calls begun from now on are refused here, those it has may end. Comes once.
     GoingAway,
     /// The peer was asked for a sign of life and gave none in time: give the connection up, by
@@ -223,4 +229,6 @@ pub enum CloseReason {
     ConfirmTimeout,
     /// The peer let leases expire, one after the other, without a single RELEASE.
     LeasesUnreleased,
+    /// The peer does not answer a RECALL.
+    CreditsUnreturned,
 }

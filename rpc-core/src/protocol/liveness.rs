@@ -57,6 +57,11 @@ impl Liveness {
         self.asked = None;
     }
 
+    /// When the last one came.
+    pub(super) fn last_heard(&self) -> Time {
+        self.heard
+    }
+
     /// Whether nothing was asked for since the peer was last heard: then [`waits`](Self::waits) is worth
     /// calling.
     pub(super) fn is_even(&self) -> bool {

@@ -18,6 +18,8 @@ pub(crate) struct Outbox {
     pub ping: bool,
     /// The nonce of the last PING that has no PONG yet.
     pub pong: Option<u64>,
+    /// Credits that the peer is to be asked for.
+    pub recall: Option<u32>,
     /// Credits given back and not yet told; an answer to RECALL is due even if they are none.
     pub returned: Option<u32>,
     pub releases: VecDeque<Release>,
@@ -63,6 +65,7 @@ impl Outbox {
             || self.goaway.is_some()
             || self.ping
             || self.pong.is_some()
+            || self.recall.is_some()
             || self.returned.is_some()
             || !self.releases.is_empty()
             || !self.cancels.is_empty()

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::{LocalRuntime, Runtime};
+use crate::engine::Lending;
 use crate::engine::capacity::READ_BYTES_MAX;
 use crate::{Execution, Pings, Status};
 
@@ -16,7 +17,7 @@ pub struct RuntimeBuilder {
     pub(super) budget_bytes: Option<u64>,
     pub(super) message_bytes_max: u64,
     pub(super) rnr_retry: u8,
-    pub(super) receives_lent_max: u32,
+    pub(super) lending: Lending,
     pub(super) read_bytes_max: u64,
     pub(super) pings: Pings,
     pub(super) tcp_links: bool,
@@ -48,7 +49,7 @@ impl RuntimeBuilder {
             message_bytes_max: MESSAGE_BYTES_MAX,
             // Rides out a peer that overdraws its credits until its QP is in ERR.
             rnr_retry: 6,
-            receives_lent_max: u32::MAX,
+            lending: Lending::USUAL,
             read_bytes_max: READ_BYTES_MAX,
             pings: Pings::new(),
             tcp_links: false,
@@ -120,7 +121,15 @@ impl RuntimeBuilder {
     /// window of one SEND. For tests, which show that this is enough to make progress.
     #[doc(hidden)]
     pub fn receives_lent_max(mut self, receives: u32) -> Self {
-        self.receives_lent_max = receives;
+        self.lending.each_max = receives;
+        self
+    }
+
+    /// Receives that a core lends to all its connections together, beside the two of each: what peers that
+    /// are busy at once may send ahead, each 9 KiB of pinned memory. Default and most: 2,048, what 32 busy
+    /// peers use. When they are used up, peers that need more get what others do not use.
+    pub fn receives_surplus_max(mut self, receives: u32) -> Self {
+        self.lending.core_max = receives;
         self
     }
 

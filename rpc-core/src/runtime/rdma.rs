@@ -12,7 +12,9 @@ use super::stats::DeviceStats;
 use super::{CoreHandle, RuntimeBuilder};
 use crate::Pings;
 use crate::cm::{ConnectError, Control, EventSource, OpenRequest, PendingQp, RdmaOptions};
-use crate::engine::{CoreShared, Engine, EngineControl, EngineError, EngineParts, Offload};
+use crate::engine::{
+    CoreShared, Engine, EngineControl, EngineError, EngineParts, Lending, Offload,
+};
 use crate::mem::{Pool, Regions};
 use crate::verbs::ibv::{IbvConfig, IbvDevice, IbvPd};
 use crate::verbs::{AsyncEvent, Device};
@@ -24,7 +26,7 @@ const DEVICES_MAX: usize = 16;
 /// The devices of libibverbs that a runtime has opened.
 pub(super) struct RdmaDevices {
     pool: Pool,
-    receives_lent_max: u32,
+    lending: Lending,
     read_bytes_max: u64,
     pings: Pings,
     control: OnceLock<Control>,
@@ -58,7 +60,7 @@ impl RdmaDevices {
     pub(super) fn new(pool: Pool, settings: &RuntimeBuilder) -> Self {
         Self {
             pool,
-            receives_lent_max: settings.receives_lent_max,
+            lending: settings.lending,
             read_bytes_max: settings.read_bytes_max,
             pings: settings.pings,
             control: OnceLock::new(),
@@ -177,7 +179,7 @@ impl RdmaDevices {
             regions: Arc::clone(&opened.regions),
             pool: self.pool.clone(),
             waker: Waker::from(Arc::clone(&core.shared)),
-            receives_lent_max: self.receives_lent_max,
+            lending: self.lending,
             read_bytes_max: self.read_bytes_max,
             pings: self.pings,
             offload: Some(Offload { control, core: Arc::clone(&core.shared) }),

@@ -48,6 +48,10 @@ pub struct CoreStats {
     pub receives_posted: u32,
     /// Receives that peers may use now: never more than are posted.
     pub credits_granted: u32,
+    /// Credits that peers were asked to give back, as others were short of them.
+    pub credits_recalled: u64,
+    /// Credits that came back for others: given back, or not renewed to one that had more than its share.
+    pub credits_returned: u64,
     /// Messages whose payloads peers may read now.
     pub leases: u32,
     /// What the core's software device counted by itself.

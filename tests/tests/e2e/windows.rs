@@ -1,7 +1,8 @@
 //! Connections that hold no more than the receives which are their own.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rpc_core::{Runtime, RuntimeBuilder, block_on};
 use rpc_tests::devices::{counters, usage, usage_of};
@@ -50,6 +51,76 @@ fn call_again_and_again(probe: &ProbeClient, calls: u64) {
             assert_eq!(PAYLOADS.check(index, len(index), &got), Ok(()));
         }
     }
+}
+
+/// As many SENDs as calls: no two of them fit into one.
+const ALONE: usize = 6_000;
+
+/// Calls until something is true of the server.
+fn call_until(probe: &ProbeClient, what: &str, done: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < SETTLE, "{what}");
+        for answer in block_on(together((0..64).map(|index| probe.echo(blob(index, ALONE))))) {
+            answer.unwrap();
+        }
+    }
+}
+
+/// A server that has four receives to lend, and two clients.
+fn short(quiescence: &mut Quiescence, tcp: bool) -> [Runtime; 3] {
+    let builder = |few| match few {
+        true => Runtime::builder().tcp_links(tcp).receives_surplus_max(4),
+        false => Runtime::builder().tcp_links(tcp),
+    };
+    [true, false, false].map(|few| quiescence.runtime(builder(few)))
+}
+
+#[test]
+fn what_one_peer_was_lent_and_does_not_use_another_gets() {
+    for &tcp in links() {
+        let mut quiescence = Quiescence::begin();
+        let [server, first, second] = short(&mut quiescence, tcp);
+        let served = Served::start(&server);
+        let probe = served.client(&first);
+        let lent = |connections| {
+            move |server: &Runtime| usage(server).srq_wrs == connections * GUARANTEED + 4
+        };
+        call_until(&probe, "the first takes all there is", || lent(1)(&server));
+        let returned = || server.stats().cores[0].credits_returned;
+        assert_eq!(returned(), 0, "nobody was short");
+        let other = served.client(&second);
+        call_until(&other, "the second gets what the first does not use", || returned() > 0);
+        assert!(server.stats().cores[0].credits_recalled > 0);
+        // Both go on, and nothing was lost on the way.
+        call_until(&other, "all is lent again", || lent(2)(&server));
+        block_on(probe.echo(blob(1, ALONE))).unwrap();
+        let backed = || credits_are_backed(&server.stats());
+        assert!(eventually(SETTLE, backed), "{:?}", server.stats().cores[0]);
+        assert_eq!(counters(&server).rnr_naks_sent, 0, "every SEND found its receive");
+        drop((probe, other, served, server, first, second));
+        quiescence.end();
+    }
+}
+
+#[test]
+fn a_peer_that_is_never_idle_does_not_keep_all_that_there_is_to_lend() {
+    let mut quiescence = Quiescence::begin();
+    let [server, first, second] = short(&mut quiescence, false);
+    let served = Served::start(&server);
+    let (probe, other) = (served.client(&first), served.client(&second));
+    let full = || usage(&server).srq_wrs >= GUARANTEED + 4;
+    call_until(&probe, "the first takes all there is", full);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| call_until(&probe, "the first goes on", || over.load(Ordering::Relaxed)));
+        let returned = || server.stats().cores[0].credits_returned > 0;
+        call_until(&other, "the second gets some of it", returned);
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(counters(&server).rnr_naks_sent, 0, "every SEND found its receive");
+    drop((probe, other, served, server, first, second));
+    quiescence.end();
 }
 
 /// Two runtimes that call each other, `calls` times each way.

@@ -49,7 +49,7 @@ proptest! {
         cqe in number(), srq in number(), qp in number(), lent in number(),
     ) {
         if let Ok(capacity) = Capacity::for_limits(&limits(cqe, srq, qp)) {
-            let capacity = capacity.lending_at_most(lent);
+            let capacity = capacity.lending(Lending { each_max: lent, core_max: lent });
             let sends = u64::from(capacity.connections_max) * u64::from(capacity.send_wrs);
             prop_assert!(u64::from(capacity.cqe) >= sends + u64::from(capacity.srq_wrs));
             prop_assert!(capacity.cqe <= cqe);
@@ -59,7 +59,7 @@ proptest! {
             prop_assert!((1..=CONNECTIONS_MAX).contains(&capacity.connections_max));
             let guaranteed = capacity.connections_max * RECEIVES_GUARANTEED;
             prop_assert!(capacity.srq_wrs >= guaranteed + capacity.surplus_max);
-            prop_assert!(capacity.lent_max <= lent);
+            prop_assert!(capacity.lent_max <= lent && capacity.surplus_max <= lent);
             prop_assert!(capacity.slots_max >= capacity.srq_wrs + capacity.send_wrs);
         }
     }
@@ -118,7 +118,7 @@ fn engine(device: &SoftDevice) -> Result<Engine<SoftDevice>, EngineError> {
         regions: Arc::new(Regions::new(device.clone(), pd, pool.clone())),
         pool,
         waker: Waker::noop().clone(),
-        receives_lent_max: u32::MAX,
+        lending: Lending::USUAL,
         read_bytes_max: READ_BYTES_MAX,
         pings: crate::Pings::new(),
         offload: None,

@@ -18,6 +18,7 @@ use crate::wire::{self, CancelReason as WireCancel, RequestFrame, ResponseFrame,
 
 mod ends;
 mod fetch;
+mod recall;
 mod receive;
 mod timers;
 mod transmit;
@@ -143,6 +144,8 @@ pub struct Connection {
     liveness: Liveness,
     outbox: Outbox,
     events: VecDeque<Event>,
+    /// Credits that the peer was asked for, or is to be, and has not answered for.
+    recalled: Option<u32>,
     /// Whether `Lend` is among the events.
     lend_pending: bool,
     /// Whether a message had to wait for a credit since the last SEND.
@@ -180,6 +183,7 @@ impl Connection {
             liveness: Liveness::new(now, config.pings, config.role == Role::Accepting),
             outbox: Outbox::default(),
             events: VecDeque::new(),
+            recalled: None,
             lend_pending: false,
             starved: false,
             stray: receive::Stray::default(),
@@ -449,6 +453,11 @@ impl Connection {
     /// Credits, both ways.
     pub fn credits(&self) -> CreditCounts {
         self.credits.counts()
+    }
+
+    /// When the peer's last SEND came.
+    pub fn heard(&self) -> Time {
+        self.liveness.last_heard()
     }
 
     /// What was counted since the connection began.

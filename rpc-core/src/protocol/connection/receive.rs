@@ -177,7 +177,7 @@ impl Connection {
             FrameType::Confirm => Err(Violation::Confirm("a second one came")),
             FrameType::Item => Err(Violation::Unexpected("ITEM")),
             FrameType::StreamCredit => Err(Violation::Unexpected("STREAM_CREDIT")),
-            FrameType::Return => Err(Violation::Unexpected("RETURN")),
+            FrameType::Return => self.on_return(frame.body),
             FrameType::Skippable(_) => {
                 self.counters.frames_skipped += 1;
                 self.stray.idle()

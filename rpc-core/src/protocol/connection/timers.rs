@@ -24,6 +24,7 @@ struct Live<'a> {
     incoming: &'a Incoming,
     leases: &'a Leases,
     transfers: &'a Transfers,
+    recalled: bool,
 }
 
 impl Live<'_> {
@@ -40,6 +41,7 @@ impl Live<'_> {
             Timer::Memory(transfer) => self.transfers.is_waiting(transfer),
             Timer::Confirm => *self.state == State::Confirming,
             Timer::Close => matches!(self.state, State::Closing(_)),
+            Timer::Recall => self.recalled,
         }
     }
 }
@@ -64,6 +66,7 @@ impl Connection {
                     CloseReason::ConfirmTimeout,
                 ),
                 Timer::Close => self.close_is_over(),
+                Timer::Recall => self.recall_is_over(now, caught_up),
             }
         }
         if self.is_confirmed() {
@@ -96,6 +99,7 @@ impl Connection {
             || self.transfers.len() > 0
             || !self.outbox.is_empty()
             || self.credits.expects_read()
+            || self.recalled.is_some()
     }
 
     fn look_for_life(&mut self, now: Time, caught_up: bool) {
@@ -126,6 +130,7 @@ impl Connection {
             incoming: &self.incoming,
             leases: &self.leases,
             transfers: &self.transfers,
+            recalled: self.recalled.is_some(),
         };
         (&mut self.deadlines, live)
     }

@@ -174,6 +174,12 @@ impl Connection {
             put(writer, FrameType::Refused, refusal.wire, |w| notice.encode(w))?;
             outbox.refusals.pop_front();
         }
+        if let Some(count) = outbox.recall {
+            put(writer, FrameType::Recall, 0, |w| Count { count }.encode(w))?;
+            outbox.recall = None;
+            self.recall_sent(now);
+        }
+        let outbox = &mut self.outbox;
         if let Some(count) = outbox.returned {
             put(writer, FrameType::Return, 0, |w| Count { count }.encode(w))?;
             outbox.returned = None;

@@ -88,6 +88,8 @@ pub struct Peer {
     pub stopped: bool,
     /// The wish of the last `Lend`.
     pub lend: Option<u32>,
+    /// Receives that came back by RETURN.
+    pub returned: u32,
     /// Handlers that ran, by token: never more than once each.
     pub executed: HashMap<u64, u32>,
     /// Receives that stand in the device.
@@ -133,6 +135,7 @@ impl Peer {
             silence: None,
             stopped: false,
             lend: None,
+            returned: 0,
             executed: HashMap::new(),
             receives: window + 1,
             unposted: 0,
@@ -301,6 +304,11 @@ impl Peer {
                 assert!(fetched.is_some_and(|fetched| fetched.reads == 0), "READs go on");
             }
             Event::Lend { wanted } => self.lend = Some(wanted),
+            Event::Returned { count } => {
+                // They are others' now: a SEND that took one would find none here.
+                self.receives -= count;
+                self.returned += count;
+            }
             Event::GoingAway => {
                 assert!(!std::mem::replace(&mut self.goes_away, true), "it goes away twice");
             }

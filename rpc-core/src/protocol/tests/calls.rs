@@ -331,6 +331,52 @@ fn without_confirm_the_connection_ends_at_its_deadline() {
 }
 
 #[test]
+fn credits_that_a_peer_does_not_use_come_back_and_can_be_lent_again() {
+    let mut pair = Pair::new([1, 9], |_| {});
+    pair.drive();
+    let granted = |pair: &Pair| pair.peers[1].connection.credits().granted;
+    let had = granted(&pair);
+    assert!(had > 4, "{had}");
+    assert_eq!(pair.peers[1].connection.recall(pair.now, 3), 3);
+    assert_eq!(pair.peers[1].connection.recall(pair.now, 3), 0, "one at a time");
+    pair.drive();
+    // The RETURN spent one itself, which this side's next SEND will renew.
+    let left = granted(&pair);
+    assert_eq!((pair.peers[1].returned, left), (3, had - 4));
+    pair.assert_quiescent();
+    // All but one, however many are asked for; and the peer can still speak.
+    assert_eq!(pair.peers[1].connection.recall(pair.now, u32::MAX), left - 1);
+    pair.drive();
+    pair.assert_quiescent();
+    assert_eq!(pair.peers[1].connection.recall(pair.now, u32::MAX), 0);
+    pair.peers[1].post(4);
+    for _ in 0..50 {
+        pair.call(0, 1500, None).unwrap();
+    }
+    pair.drive();
+    assert!(granted(&pair) >= 4, "{}", granted(&pair));
+    pair.assert_quiescent();
+    let counters = pair.peers[1].connection.counters();
+    assert_eq!(counters.credits_recalled, counters.credits_returned);
+}
+
+#[test]
+fn a_peer_that_spent_its_credits_meanwhile_gives_back_what_is_left() {
+    let mut pair = Pair::new([1, 9], |_| {});
+    pair.drive();
+    pair.latency = Duration::from_millis(1);
+    assert!(pair.peers[1].connection.recall(pair.now, 8) > 0);
+    for _ in 0..20 {
+        pair.call(0, 1500, None).unwrap(); // one SEND each, on their way as the RECALL is
+    }
+    pair.drive();
+    pair.assert_quiescent();
+    let counters = pair.peers[1].connection.counters();
+    assert!(counters.credits_returned < counters.credits_recalled);
+    assert_eq!(u64::from(pair.peers[1].returned), counters.credits_returned);
+}
+
+#[test]
 fn a_peer_short_of_credits_says_so_and_loans_are_used_and_kept_count_of() {
     let mut pair = Pair::connected();
     for _ in 0..50 {

@@ -337,6 +337,61 @@ fn a_recall_gives_back_all_but_one_credit_and_later_limits_still_add_up() {
     assert_eq!(raw.connection.credits().available, 5);
 }
 
+fn give_back(count: u32) -> Out {
+    out(FrameType::Return, 0, |w| w.u64(u64::from(count)))
+}
+
+#[test]
+fn a_return_of_more_than_was_asked_or_is_left_ends_the_connection() {
+    let mut raw = Raw::confirmed(Role::Accepting);
+    assert_eq!(raw.connection.recall(NOW, 5), 5);
+    let early = raw.send(&[give_back(5)]);
+    assert_eq!(early, Err(Violation::Unexpected("RETURN")), "it was not asked yet");
+
+    let mut raw = Raw::confirmed(Role::Accepting);
+    raw.connection.recall(NOW, 5);
+    assert_eq!(raw.kinds(), [FrameType::Recall]);
+    assert_eq!(raw.send(&[give_back(6)]), Err(Violation::Unexpected("RETURN")));
+
+    let mut raw = Raw::confirmed(Role::Accepting);
+    let granted = raw.connection.credits().granted;
+    assert_eq!(raw.connection.recall(NOW, u32::MAX), granted - 1);
+    assert_eq!(raw.kinds(), [FrameType::Recall]);
+    let told = raw.connection.credits().granted;
+    for _ in 0..told - 10 {
+        raw.send(&[]).unwrap(); // spends them
+    }
+    let left = raw.connection.credits().granted;
+    assert!(left < granted - 1, "{left}");
+    let more = raw.send(&[give_back(granted - 1)]);
+    assert!(matches!(more, Err(Violation::Counters(_))), "{more:?}");
+}
+
+#[test]
+fn a_peer_that_gives_nothing_back_is_closed_after_its_time_and_not_before() {
+    let mut raw = Raw::confirmed(Role::Accepting);
+    raw.connection.recall(NOW, 5);
+    assert_eq!(raw.kinds(), [FrameType::Recall]);
+    let late = NOW + Duration::from_secs(10);
+    raw.connection.on_timer(NOW + Duration::from_millis(9_999), true);
+    assert!(raw.events().is_empty());
+    raw.connection.on_timer(late, false);
+    assert!(raw.events().is_empty(), "its answer may lie unread");
+    raw.connection.on_timer(late + Duration::from_secs(10), true);
+    let events = raw.events();
+    let closed =
+        |event: &Event| matches!(event, Event::Closed { reason: CloseReason::CreditsUnreturned });
+    assert!(events.iter().any(closed), "{events:?}");
+
+    let mut raw = Raw::confirmed(Role::Accepting);
+    raw.connection.recall(NOW, 5);
+    raw.drain();
+    raw.send(&[give_back(0)]).unwrap();
+    assert!(matches!(raw.events()[..], [Event::Returned { count: 0 }]));
+    raw.connection.on_timer(late, true);
+    assert!(raw.events().is_empty());
+}
+
 #[test]
 fn a_goaway_ends_what_it_does_not_cover_as_not_executed() {
     let mut raw = Raw::confirmed(Role::Connecting);

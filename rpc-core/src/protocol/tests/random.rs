@@ -21,6 +21,7 @@ enum Op {
     Memory { side: usize, at: usize, ready: bool },
     Revoked { side: usize, at: usize },
     Lend { side: usize, n: u32 },
+    Recall { side: usize, n: u32 },
     Repost { side: usize },
     HoldReceives { side: usize, hold: bool },
     Step(u8),
@@ -50,6 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(side, at, ready)| Op::Memory { side, at, ready }),
         3 => (side.clone(), at).prop_map(|(side, at)| Op::Revoked { side, at }),
         1 => (side.clone(), 1..4_u32).prop_map(|(side, n)| Op::Lend { side, n }),
+        1 => (side.clone(), 1..9_u32).prop_map(|(side, n)| Op::Recall { side, n }),
         2 => side.clone().prop_map(|side| Op::Repost { side }),
         1 => (side, any::<bool>())
             .prop_map(|(side, hold)| Op::HoldReceives { side, hold }),
@@ -128,6 +130,9 @@ fn apply(pair: &mut Pair, begun: &mut [Vec<u64>; 2], op: Op) {
             }
         }
         Op::Lend { side, n } => pair.peers[side].post(n),
+        Op::Recall { side, n } => {
+            pair.peers[side].connection.recall(now, n);
+        }
         Op::Repost { side } => repost(pair, side),
         Op::HoldReceives { side, hold } => pair.peers[side].hold_receives = hold,
         Op::Step(n) => (0..n).for_each(|_| {
