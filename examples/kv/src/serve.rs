@@ -31,6 +31,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         Some(folder) => Store::in_folder(folder, args.store.unwrap_or(u64::MAX))?,
         None => Store::in_memory(args.store.unwrap_or_else(store_bytes_default))?,
     });
+    warn_if_full(&store, args.store);
     let stop = Stop::default();
     stop_on_signal(stop.clone())?;
     if args.until_stdin_closes {
@@ -56,6 +57,18 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         let late = failed.is_asked().then(disk_failed);
         failure.or(late).map_or(Ok(Exit::Done), Err)
     })
+}
+
+/// A store that was made with more room than it has now takes no put until keys are deleted.
+fn warn_if_full(store: &Store, bytes_max: Option<u64>) {
+    let has = store.usage().value_bytes;
+    if let Some(bytes_max) = bytes_max.filter(|bytes_max| has >= *bytes_max) {
+        tracing::warn!(
+            has,
+            bytes_max,
+            "the store has more than --store allows: it takes no puts until keys are deleted"
+        );
+    }
 }
 
 fn disk_failed() -> Failure {

@@ -131,7 +131,14 @@ impl<D: Device> Engine<D> {
             done(Err(error));
             return;
         }
-        tracing::debug!(slot = key.slot, core = turn.shared.index, ?role, "connection installed");
+        let peer = self.connections.at(key.slot).map(|connection| connection.peer.remote_addr);
+        tracing::debug!(
+            slot = key.slot,
+            core = turn.shared.index,
+            ?role,
+            ?peer,
+            "connection installed"
+        );
         done(Ok(()));
         self.pump(turn, key.slot);
         self.mark_dirty(key.slot);

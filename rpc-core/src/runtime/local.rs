@@ -28,7 +28,8 @@ use crate::{Status, Time};
 /// ```
 ///
 /// It stays on its thread; [`runtime`](Self::runtime) gives the handle that servers and channels
-/// take, and other threads may use.
+/// take, and other threads may use: `core.runtime().clone()` before `core.block_on(..)`, which needs all of
+/// `core`.
 pub struct LocalRuntime {
     core: Core,
     runtime: Runtime,

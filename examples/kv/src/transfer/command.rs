@@ -52,7 +52,8 @@ fn run(args: &TransferArgs, work: Work) -> Result<Exit, Failure> {
     told.files(&entries, &found);
     done.tell_strays(&entries, work, &mut told);
     done.tell_replaced(args, &mut told);
-    if entries.iter().any(|entry| matches!(entry.fate, Fate::NotSent(_) | Fate::Cut(_))) {
+    let lost = |entry: &Entry| matches!(entry.fate, Fate::NotSent(_) | Fate::Cut(_));
+    if !done.replaced && entries.iter().any(lost) {
         go_on(args);
     }
     let text = if args.json {
@@ -192,7 +193,7 @@ async fn is_another(client: &KvClient, id: &[u8]) -> bool {
 fn go_on(args: &TransferArgs) {
     let how = match &args.resume {
         Some(_) => "the same command goes on where this one ended",
-        None => "with --resume F the same command goes on where an earlier one ended",
+        None => "a command with --resume F can be run again, and goes on where it ended",
     };
     err(format_args!("{how}\n"));
 }

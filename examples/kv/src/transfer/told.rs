@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, err};
@@ -7,6 +9,12 @@ use crate::transfer::walk::Found;
 
 /// Problems told one by one; beyond these only their number.
 const PROBLEMS_TOLD: usize = 20;
+
+/// Files told by name of which the same is wrong; beyond these only their number.
+const SAME_TOLD: u64 = 3;
+
+/// Different problems that are counted so. A store that is full or has nothing makes one.
+const REASONS_MAX: usize = 64;
 
 /// Problems named in JSON; beyond these only their number. A line of it is some 100 kB then.
 const PROBLEMS_NAMED: usize = 1_000;
@@ -18,6 +26,8 @@ pub(crate) struct Told {
     worst: Option<Exit>,
     counts: [u64; Kind::ALL.len()],
     named: Vec<Value>,
+    /// How many files have the same problem, by its kind and words.
+    reasons: BTreeMap<(&'static str, String), u64>,
 }
 
 /// What may be wrong with a file.
@@ -84,8 +94,33 @@ impl Told {
     pub(crate) fn file(&mut self, kind: Kind, name: &[u8], how: &str) {
         let colon = if how.is_empty() { "" } else { ": " };
         let words = kind.in_words();
-        self.tell(kind.exit(), format_args!("{words}: {}{colon}{how}", shown(name)));
+        if self.is_told_by_name(words, how) {
+            self.tell(kind.exit(), format_args!("{words}: {}{colon}{how}", shown(name)));
+        }
         self.name(kind, name, how);
+    }
+
+    /// Whether this is among the first with the same problem.
+    fn is_told_by_name(&mut self, words: &'static str, how: &str) -> bool {
+        let key = (words, how.to_owned());
+        if self.reasons.len() >= REASONS_MAX && !self.reasons.contains_key(&key) {
+            return true;
+        }
+        let count = self.reasons.entry(key).or_default();
+        *count += 1;
+        *count <= SAME_TOLD
+    }
+
+    /// Tells how many files more have the same problem as some that were named.
+    fn tell_others(&mut self) {
+        for ((words, how), count) in std::mem::take(&mut self.reasons) {
+            if count > SAME_TOLD {
+                let colon = if how.is_empty() { "" } else { ": " };
+                let files = counted(count - SAME_TOLD, "more file");
+                // The worst of them is told already, so this changes nothing of how to end.
+                self.tell(Exit::Incomplete, format_args!("{words}: {files}{colon}{how}"));
+            }
+        }
     }
 
     /// Counts a problem, and names it where that is for a script.
@@ -127,6 +162,7 @@ impl Told {
                 }
             }
         }
+        self.tell_others();
         if let Some((count, why)) = cut {
             let files = counted(count, "file");
             self.always(format_args!("failed: {files} on the way when the server was lost: {why}"));
@@ -226,6 +262,19 @@ mod tests {
         assert_eq!(problems.len(), PROBLEMS_NAMED);
         assert_eq!(problems[1], json!({"what": "differ", "how": "how", "name_hex": "ff0a"}));
         assert_eq!(told.lines, 3);
+        assert_eq!(told.end(), Exit::Failed);
+    }
+
+    #[test]
+    fn what_many_files_have_in_common_does_not_hide_what_one_has() {
+        let mut told = Told::default();
+        let mut entries: Vec<Entry> =
+            (0..500).map(|index| Entry::new(format!("f{index}").into())).collect();
+        entries.iter_mut().for_each(|entry| entry.fate = Fate::Differs("absent".into()));
+        entries[499].fate = Fate::Failed("damaged".into());
+        told.files(&entries, &Found::default());
+        assert_eq!(told.lines, 3 + 1 + 1); // three of them, the one, and how many more
+        assert_eq!(told.counts(), "499 differ, 1 failed");
         assert_eq!(told.end(), Exit::Failed);
     }
 
