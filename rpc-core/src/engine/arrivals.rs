@@ -1,6 +1,5 @@
 //! Calls that arrive: found, begun in place, answered.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -23,6 +22,7 @@ use super::status;
 use super::submission::{
     Answer, Answered, ConnectionKey, HandlerEnd, HandlerFuture, IncomingCall, Method, ReceivedBody,
 };
+use super::turns::Turns;
 use crate::protocol::{CallId, InCall, OutAnswer};
 use crate::verbs::Device;
 use crate::{Code, Status, Time};
@@ -39,10 +39,10 @@ pub(super) struct Arrived {
     pub(super) body: ReceivedBody,
 }
 
-/// Calls that wait for a handler of their server to end, in their order, those that are urgent first.
+/// Calls that wait for a handler of their server to end.
 pub(super) struct Queue {
     load: std::sync::Arc<ServerLoad>,
-    calls: VecDeque<(Arrived, Method)>,
+    calls: Turns<(Arrived, Method)>,
 }
 
 /// What is done beside handlers that are begun one after the other: what they have said is sent now and
@@ -70,11 +70,6 @@ impl<'a> Pace<'a> {
         self.started = ended;
         self.begun += 1;
     }
-}
-
-/// How many stand first because they are urgent.
-fn urgent_ones(calls: &VecDeque<(Arrived, Method)>) -> usize {
-    calls.partition_point(|(arrived, _)| arrived.urgent)
 }
 
 /// An answer's lease outlives the call that it answers: the peer needs time to READ it. It has until
@@ -140,7 +135,7 @@ impl<D: Device> Engine<D> {
                 && let Some(queue) =
                     self.queued.get_mut(index).filter(|queue| !queue.calls.is_empty())
                 && let Some(place) = queue.load.try_take()
-                && let Some((arrived, method)) = queue.calls.pop_front()
+                && let Some((arrived, method)) = queue.calls.pop()
             {
                 pace.before_each(self);
                 self.run(turn, arrived, method, Some(place));
@@ -176,12 +171,11 @@ impl<D: Device> Engine<D> {
         if waiting < load.queued_max as usize {
             let at = at.unwrap_or_else(|| {
                 let load = std::sync::Arc::clone(load);
-                self.queued.push(Queue { load, calls: VecDeque::new() });
+                self.queued.push(Queue { load, calls: Turns::default() });
                 self.queued.len() - 1
             });
-            let calls = &mut self.queued[at].calls;
-            let before = if arrived.urgent { urgent_ones(calls) } else { calls.len() };
-            calls.insert(before, (arrived, method));
+            let (from, urgent) = (arrived.connection, arrived.urgent);
+            self.queued[at].calls.push(from, urgent, (arrived, method));
             return None;
         }
         self.counters.errors += 1;
@@ -203,7 +197,7 @@ impl<D: Device> Engine<D> {
         );
         self.arrived.retain(|arrived| arrived.connection != key || arrived.call != call);
         for queue in &mut self.queued {
-            queue.calls.retain(|(queued, _)| queued.connection != key || queued.call != call);
+            queue.calls.forget(key, |(queued, _)| queued.call == call);
         }
     }
 

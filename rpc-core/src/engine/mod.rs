@@ -46,6 +46,7 @@ mod status;
 mod submission;
 mod teardown;
 mod timers;
+mod turns;
 mod wr_id;
 
 pub use self::core::Progress;

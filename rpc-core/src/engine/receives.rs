@@ -6,15 +6,17 @@ use super::engine::Engine;
 use super::shortage::IDLE;
 use super::wr_id::WrId;
 use crate::Time;
-use crate::mem::{EagerSlab, EagerSlot};
+use crate::mem::{EagerSlab, EagerSlot, SlotId};
 use crate::verbs::{Device, RecvBatch, Srq, VerbsError};
 
 /// What is posted again in a turn: kept between turns for its memory.
 #[derive(Default)]
 pub(super) struct Reposting {
+    /// What others' receives wait in for the next turn, if the device did not take it in this one.
     buffers: Vec<EagerSlot>,
-    /// The connection that each belongs to.
-    owners: Vec<u32>,
+    /// The connection that each belongs to; `None`: some other than the one that took it.
+    owners: Vec<Option<u32>>,
+    lent: Vec<SlotId>,
 }
 
 /// A free eager buffer; a slab that `grows` by itself does so if it has none and may.
@@ -43,35 +45,57 @@ impl<D: Device> Engine<D> {
             return;
         }
         let mut consumed = std::mem::take(&mut self.consumed);
-        let Reposting { mut buffers, mut owners } = std::mem::take(&mut self.reposting);
+        let Reposting { mut buffers, mut owners, mut lent } = std::mem::take(&mut self.reposting);
         for (buffer, owner) in consumed.drain(..) {
             let open =
                 owner.is_some_and(|slot| self.connections.at(slot).is_some_and(|c| c.is_alive()));
             if open {
                 buffers.push(buffer);
-                owners.push(owner.unwrap_or_default());
+                owners.push(owner);
             } else if self.goes_with_its_connection(owner) {
                 self.slab.free(buffer);
             } else {
                 // A peer that overdrew its credits took a receive of others: it goes back to them.
                 buffers.push(buffer);
+                owners.push(None);
             }
         }
         self.consumed = consumed;
-        let posted = self.post_receives(&mut buffers);
-        if let Err(error) = &posted {
-            tracing::error!(%error, "receives could not be posted again; connections are closed");
-        }
-        for slot in owners.drain(..) {
-            if let Err(error) = &posted {
-                self.lose(turn, slot, super::teardown::Loss::Device(error.to_string()));
-            } else if !self.keep_for_others(slot)
+        let posted = self.post_receives(&mut buffers, &mut lent);
+        let taken = owners.len() - buffers.len();
+        for slot in owners.drain(..taken).flatten() {
+            if !self.keep_for_others(slot)
                 && let Some(connection) = self.connections.at(slot)
             {
                 connection.protocol.on_receives_posted(1);
             }
         }
-        self.reposting = Reposting { buffers, owners };
+        if let Err(error) = posted {
+            tracing::error!(%error, "receives could not be posted again; connections are closed");
+            self.give_up_receives(turn, &mut buffers, &mut owners, &error);
+        }
+        self.reposting = Reposting { buffers, owners, lent };
+    }
+
+    /// The device did not take these. Their connections have fewer receives now than they granted, so
+    /// they end; those of others, who are not to blame, are tried again.
+    fn give_up_receives(
+        &mut self,
+        turn: &Turn<'_>,
+        buffers: &mut Vec<EagerSlot>,
+        owners: &mut Vec<Option<u32>>,
+        error: &VerbsError,
+    ) {
+        for (buffer, owner) in std::mem::take(buffers).into_iter().zip(std::mem::take(owners)) {
+            let Some(slot) = owner else {
+                buffers.push(buffer);
+                owners.push(None);
+                continue;
+            };
+            self.slab.free(buffer);
+            self.goes_with_its_connection(owner);
+            self.lose(turn, slot, super::teardown::Loss::Device(error.to_string()));
+        }
     }
 
     /// Takes a consumed receive from those of a connection that has gone or is going. False: it has
@@ -90,43 +114,62 @@ impl<D: Device> Engine<D> {
         has
     }
 
-    /// Posts `buffers` as receives in one chain.
-    fn post_receives(&mut self, buffers: &mut Vec<EagerSlot>) -> Result<(), VerbsError> {
-        let count = buffers.len() as u32;
-        if count == 0 {
+    /// Posts `buffers` as receives in one chain. Those that the device did not take stay in it; `lent` is
+    /// empty before and after.
+    fn post_receives(
+        &mut self,
+        buffers: &mut Vec<EagerSlot>,
+        lent: &mut Vec<SlotId>,
+    ) -> Result<(), VerbsError> {
+        if buffers.is_empty() {
             return Ok(());
         }
         let mut batch = self.srq.batch();
-        for buffer in buffers.drain(..) {
-            let chunk = self.slab.chunk(&buffer);
-            let lkey = self.registrar.eager_lkey(&self.slab, chunk)?;
-            let len = self.slab.slot_bytes();
-            let (id, sge) = self.slab.lend(buffer, len, lkey);
-            batch.recv(WrId::Receive(id).encode(), &[sge])?;
+        let len = self.slab.slot_bytes();
+        for buffer in buffers.iter() {
+            // What can fail comes first: nothing is lent yet.
+            self.registrar.eager_lkey(&self.slab, self.slab.chunk(buffer))?;
         }
-        let posted = batch.post();
-        self.receives_posted += posted.map_or_else(|error| error.posted, |()| count);
-        posted.map_err(|error| VerbsError::System {
-            operation: "posting receives",
-            source: std::io::Error::from_raw_os_error(error.errno),
-        })
+        let mut added = Ok(());
+        for buffer in buffers.drain(..) {
+            let lkey = self.registrar.eager_lkey(&self.slab, self.slab.chunk(&buffer))?;
+            let (id, sge) = self.slab.lend(buffer, len, lkey);
+            lent.push(id);
+            added = added.and_then(|()| batch.recv(WrId::Receive(id).encode(), &[sge]));
+        }
+        let posted = match added {
+            Err(error) => Err((0, error)),
+            Ok(()) => batch.post().map_err(|error| {
+                let source = std::io::Error::from_raw_os_error(error.errno);
+                (error.posted, VerbsError::System { operation: "posting receives", source })
+            }),
+        };
+        let count = posted.as_ref().map_or_else(|(count, _)| *count, |()| lent.len() as u32);
+        self.receives_posted += count;
+        for id in lent.drain(..).skip(count as usize) {
+            buffers.extend(self.slab.reclaim(id));
+        }
+        posted.map_err(|(_, error)| error)
     }
 
     /// Gives a connection `count` receives: first those that a gone connection left in the SRQ,
     /// then new ones. Returns how many it got.
     pub(super) fn give_receives(&mut self, slot: u32, count: u32) -> Result<u32, VerbsError> {
         let adopted = count.min(self.receives_orphaned);
-        self.receives_orphaned -= adopted;
         let mut buffers = Vec::new();
         while (buffers.len() as u32) < count - adopted {
             let Some(buffer) = take_slot(&mut self.slab, self.offload.is_none()) else { break };
             buffers.push(buffer);
         }
-        let given = adopted + buffers.len() as u32;
-        if let Err(error) = self.post_receives(&mut buffers) {
-            self.receives_orphaned += adopted;
+        let new = buffers.len() as u32;
+        if let Err(error) = self.post_receives(&mut buffers, &mut Vec::new()) {
+            // Those that the device took are there for the next connection.
+            self.receives_orphaned += new - buffers.len() as u32;
+            buffers.into_iter().for_each(|buffer| self.slab.free(buffer));
             return Err(error);
         }
+        self.receives_orphaned -= adopted;
+        let given = adopted + new;
         if let Some(connection) = self.connections.at(slot) {
             connection.receives += given;
             connection.protocol.on_receives_posted(given);

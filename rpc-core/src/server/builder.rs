@@ -62,8 +62,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Handlers of this server that may be at work, all connections together; further calls wait in the
-    /// order in which they came, or are refused: see [`calls_queued_max`](Self::calls_queued_max). Each core
+    /// Handlers of this server that may be at work, all connections together; further calls wait, those of a
+    /// connection in their order and connections in turn, or are refused: see
+    /// [`calls_queued_max`](Self::calls_queued_max). Each core
     /// has an equal part of both, rounded up. 1 to 2²⁰. Default: only connections have a limit.
     pub fn calls_max(mut self, calls: u32) -> Self {
         self.limits.calls_max = Some(calls.clamp(1, CALLS_MAX));

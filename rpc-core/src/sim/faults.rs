@@ -61,10 +61,10 @@ impl Faults {
             late_per_million: 50_000,
             lost_per_million: 20_000,
             verbs_per_million: 200,
-            kills: Some(ms(1_500)),
-            stops: Some(ms(4_000)),
-            cuts: Some(ms(3_000)),
-            partitions: Some(ms(3_000)),
+            kills: Some(ms(800)),
+            stops: Some(ms(3_000)),
+            cuts: Some(ms(1_500)),
+            partitions: Some(ms(1_500)),
             until,
             ..Self::none()
         }
@@ -104,6 +104,12 @@ impl Faults {
     /// A node is killed once in `mean`, and stays down for as long as [`down`](Self::down) says.
     pub const fn kills(mut self, mean: Duration) -> Self {
         self.kills = Some(mean);
+        self
+    }
+
+    /// No node is killed by itself.
+    pub const fn no_kills(mut self) -> Self {
+        self.kills = None;
         self
     }
 

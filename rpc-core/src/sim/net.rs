@@ -101,7 +101,7 @@ impl Net {
         let mut bytes = 0;
         for wire in wires.iter_mut().filter(|wire| wire.touches(node)) {
             wire.look_for_room(node);
-            bytes += wire.collect(*now, faults, dice, buffer);
+            bytes += wire.collect(node, *now, faults, dice, buffer);
         }
         bytes
     }

@@ -22,6 +22,13 @@ pub struct Seeds {
     pub seconds: f64,
 }
 
+impl Seeds {
+    /// Seeds per minute.
+    pub fn per_minute(&self) -> f64 {
+        60.0 * self.count as f64 / self.seconds
+    }
+}
+
 /// Runs a test with `count` seeds, 0 and up, on as many threads as there are CPUs. `SIM_SEEDS=n` in the
 /// environment runs so many instead, `SIM_SEED=n` the one alone.
 ///

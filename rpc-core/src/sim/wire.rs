@@ -76,10 +76,11 @@ impl Wire {
         }
     }
 
-    /// Takes what was written at both ends, and draws when it arrives. Returns the bytes.
+    /// Takes what a node has written, and draws when it arrives. Returns the bytes.
     /// `buffer` is where they lie between.
     pub(super) fn collect(
         &mut self,
+        node: usize,
         now: Duration,
         faults: &Faults,
         dice: &mut Dice,
@@ -87,7 +88,7 @@ impl Wire {
     ) -> usize {
         let mut taken = 0;
         for side in 0..2 {
-            let has_end = self.ends.is_there(side);
+            let has_end = self.nodes[side] == node && self.ends.is_there(side);
             let Self { ends, flows, .. } = self;
             let flow = &mut flows[side];
             while has_end && !flow.over && flow.ends_at.is_none() && flow.bytes < IN_FLIGHT_MAX {

@@ -5,17 +5,19 @@ use std::time::Duration;
 use rpc_core::sim::{self, Faults, Sim};
 use rpc_core::{Channel, Server};
 
+use crate::ledger::Ledger;
 use crate::service::{Ask, WorkClient, WorkServer, Worker, answer_to, pattern};
 
-async fn serve() {
-    let bound = Server::builder().add_service(WorkServer::new(Worker)).bind("soft://server:7400");
+async fn serve(ledger: Ledger) {
+    let bound =
+        Server::builder().add_service(WorkServer::new(Worker(ledger))).bind("soft://server:7400");
     bound.await.unwrap().serve().await.unwrap();
 }
 
 /// A client that calls `calls` times; what came of the run.
 fn run(seed: u64, calls: u64) -> sim::TraceSum {
     let mut sim = Sim::new(seed, Faults::none());
-    sim.node("server", |node| node.spawn(serve()));
+    sim.node("server", |node| node.spawn(serve(Ledger::default())));
     let done = Rc::new(Cell::new(0));
     let count = Rc::clone(&done);
     sim.node("client", move |node| {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use rpc_core::bytes::Bytes;
 use rpc_core::{Request, Response, Status, sim};
 
+use crate::ledger::Ledger;
+
 /// A call: what is sent, what is asked for, and how long the handler takes.
 #[derive(Clone, PartialEq, rpc_core::prost::Message)]
 #[prost(prost_path = "::rpc_core::prost")]
@@ -34,11 +36,13 @@ pub(crate) trait Work {
     async fn ask(&self, request: Request<Ask>) -> Result<Response<Answer>, Status>;
 }
 
-pub(crate) struct Worker;
+/// Serves [`Work`], and tells the ledger.
+pub(crate) struct Worker(pub(crate) Ledger);
 
 impl Work for Worker {
     async fn ask(&self, request: Request<Ask>) -> Result<Response<Answer>, Status> {
         let ask = request.into_inner();
+        self.0.executed(ask.id);
         if ask.micros > 0 {
             sim::sleep(Duration::from_micros(ask.micros)).await;
         }
