@@ -155,7 +155,7 @@ pub(crate) fn run(seed: u64) -> sim::TraceSum {
     }
     common.ledger.check();
     let (made, answered) = common.ledger.counts();
-    assert!(made >= 10, "only {made} calls were made");
+    assert!(answered as u64 >= wanted, "the greetings at least were answered");
     if shape.is_strict() {
         assert_eq!(made, answered, "{:?}", common.ledger.failures());
     }
