@@ -41,6 +41,10 @@ pub mod __private;
 
 mod caller;
 mod detach;
+#[cfg(feature = "failpoints")]
+pub mod failpoint;
+#[cfg(not(feature = "failpoints"))]
+mod failpoint;
 mod include;
 mod message;
 mod metadata;

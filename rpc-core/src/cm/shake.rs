@@ -15,6 +15,7 @@ use super::{
     PendingQp, Role, Step,
 };
 use crate::Peer;
+use crate::failpoint::{self, Point};
 use crate::verbs::QpAddress;
 use crate::wire::CONTROL_BYTES_MAX;
 use crate::world;
@@ -179,6 +180,7 @@ impl Shake {
                     }
                 }
                 Need::Open => {
+                    failpoint::pass(Point::HelloSent);
                     let qp = tools.host.open(&self.open_request())?;
                     self.handshake.on_opened(qp.address())?;
                     self.qp = Some(qp);
@@ -204,6 +206,7 @@ impl Shake {
         key: u64,
         result: Result<(), ConnectError>,
     ) -> Shaken {
+        failpoint::pass(Point::Installed);
         match result.and_then(|()| self.handshake.on_installed()) {
             Ok(()) => self.turn(tools, key),
             Err(error) => Shaken::Failed(error),
@@ -281,6 +284,7 @@ impl Shake {
             return Err(ConnectError::NoServer);
         };
         qp.connect(&peer_address)?;
+        failpoint::pass(Point::QpReady);
         let stream = &self.stream.stream;
         let established = Established {
             role: self.handshake.role(),

@@ -23,6 +23,7 @@ use super::submission::{
     Answer, Answered, ConnectionKey, HandlerEnd, HandlerFuture, IncomingCall, Method, ReceivedBody,
 };
 use super::turns::Turns;
+use crate::failpoint::{self, Point};
 use crate::protocol::{CallId, InCall, OutAnswer};
 use crate::verbs::Device;
 use crate::{Code, Status, Time};
@@ -258,6 +259,7 @@ impl<D: Device> Engine<D> {
         match first {
             Poll::Ready(answer) => self.answer(turn, arrived.connection, arrived.call, answer),
             Poll::Pending => {
+                failpoint::pass(Point::HandlerRunning);
                 self.go_on_as_task(turn, arrived.connection, arrived.call, method, handler);
             }
         }

@@ -5,6 +5,7 @@ use super::engine::Engine;
 use super::send_queue::Holds;
 use super::teardown::Loss;
 use super::wr_id::WrId;
+use crate::failpoint::{self, Point};
 use crate::verbs::{Cq, Device, Wc};
 
 /// Asynchronous events are rare and never urgent: a QP that fails also fails its requests.
@@ -109,6 +110,7 @@ impl<D: Device> Engine<D> {
                 Holds::Read(read, len) => {
                     connection.read_at = turn.now;
                     self.reads.done(&mut connection.reads, len);
+                    failpoint::pass(Point::ReadDone);
                     connection.protocol.on_read_done(turn.now, read, outcome.is_ok());
                 }
                 Holds::Invalidate { lease, last } => {

@@ -20,6 +20,7 @@ use super::shared::{CoreShared, Totals};
 use super::sleep::Ready;
 use super::submission::{ConnectionKey, Submission};
 use crate::Time;
+use crate::failpoint::{self, Point};
 use crate::verbs::Device;
 
 /// Idle turns look at control sockets this often even while the core spins.
@@ -339,6 +340,10 @@ impl Core {
         // announcement, and nothing would be left to end the sleep that follows.
         let idle = armed && self.work().0.is_idle() && !self.has_work();
         if idle {
+            let looks = cfg!(feature = "failpoints") && !self.has_outstanding();
+            if looks && self.shared.counters.connections.load(Ordering::Relaxed) > 0 {
+                failpoint::pass(Point::Idle);
+            }
             self.publish(self.clock.now(), Duration::ZERO);
         } else {
             self.shared.sleeper.retract();

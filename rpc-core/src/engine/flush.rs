@@ -5,12 +5,14 @@ use super::capacity::{SEND_SIGNAL_EVERY, SEND_WRS_CONTROL};
 use super::connection::{Connection, LeaseStage};
 use super::drive::Turn;
 use super::engine::Engine;
+use super::passing::Passing;
 use super::read_share::{ReadShare, ReadTurn};
 use super::receives::take_slot;
 use super::send_queue::{Holds, SendQueue};
 use super::submission::ConnectionKey;
 use super::teardown::Loss;
 use super::wr_id::WrId;
+use crate::failpoint::Point;
 use crate::mem::{EagerSlab, Registrar, SlotId};
 use crate::protocol::LeaseId;
 use crate::verbs::{Device, PostError, Qp, SendBatch, SendFlags, Sge, VerbsError};
@@ -142,6 +144,8 @@ pub(super) struct Chain<'a, D: Device> {
     apart: bool,
     pub(super) behind_binds: &'a mut Option<BehindBinds>,
     pub(super) local_last: &'a mut bool,
+    /// What is passed once it is posted.
+    passing: Passing,
 }
 
 impl<'a, D: Device> Chain<'a, D> {
@@ -171,6 +175,7 @@ impl<'a, D: Device> Chain<'a, D> {
             apart,
             behind_binds: &mut connection.behind_binds,
             local_last: &mut connection.local_last,
+            passing: Passing::default(),
         })
     }
 
@@ -190,7 +195,9 @@ impl<'a, D: Device> Chain<'a, D> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        self.batch.post()
+        self.batch.post()?;
+        self.passing.posted();
+        Ok(())
     }
 
     fn wr_id(&self, sequence: u32) -> u64 {
@@ -259,6 +266,7 @@ impl<'a, D: Device> Chain<'a, D> {
             if !waits {
                 self.binds(&transmit.leases, false)?;
             }
+            self.passing.send(&self.slab.bytes(&buffer)[..transmit.len]);
             let (slot, sge) = self.slab.lend(buffer, transmit.len as u32, lkey);
             if waits {
                 self.hold_behind_binds(slot, sge, transmit.leases);
@@ -343,6 +351,7 @@ impl<'a, D: Device> Chain<'a, D> {
                 crate::verbs::RemoteRange { addr: read.addr, rkey: crate::verbs::Rkey(read.rkey) };
             let sequence = self.books.push(Holds::Read(read.id, read.len));
             let wr_id = self.wr_id(sequence);
+            self.passing.add(Point::ReadPosted);
             // Each is signaled: its completion lets the next chunk go.
             self.batch.read(wr_id, &[sge], remote, SendFlags::SIGNALED)?;
         }

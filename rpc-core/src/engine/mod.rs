@@ -34,6 +34,7 @@ pub(crate) mod local;
 mod models;
 mod offload;
 pub(crate) mod outbound;
+mod passing;
 mod read_share;
 mod receives;
 mod send_queue;

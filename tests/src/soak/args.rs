@@ -1,3 +1,4 @@
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use: soak serve ADDRESS                a server; each line of its input is answe
      soak stop ADDRESS [options]       a server and clients, stopped and resumed in turn; port 0
      soak outage ADDRESS --cut COMMAND --mend COMMAND [options]
                                        a server and a client; the network between them is cut; port 0
+     soak failpoints ADDRESS [options] servers and clients that kill themselves at one point after the other;
+                                       port 0, and a build with the feature failpoints
 serve and ride end when their standard input closes.
   --calls N        how many [1000]
   --bytes-max N    longest payload, at most 4194304 [4194304]
@@ -21,6 +24,8 @@ serve and ride end when their standard input closes.
   --rounds N       how often each side is killed, or the network cut [3]
   --client ADDRESS what clients connect to, with the server's port in place of port 0 [ADDRESS]
   --found-ms N     a peer that stands still with calls is found about so late [7000]
+  --log F          servers write which calls they carried out, and clients compare [none]
+  --cancels 0|1    clients drop some calls that have begun [0]
   --down-ms N      how long the network stays cut after the calls have ended [1000]";
 
 /// What to do.
@@ -32,6 +37,7 @@ pub(super) enum Command {
     Kill,
     Outage,
     Stop,
+    Failpoints,
 }
 
 /// The command line.
@@ -50,6 +56,8 @@ pub(super) struct Args {
     pub(super) mend: String,
     pub(super) down: Duration,
     pub(super) found: Option<Duration>,
+    pub(super) log: Option<PathBuf>,
+    pub(super) cancels: bool,
 }
 
 /// Calls in flight at most: each has a thread.
@@ -68,6 +76,7 @@ impl Args {
             "kill" => Command::Kill,
             "outage" => Command::Outage,
             "stop" => Command::Stop,
+            "failpoints" => Command::Failpoints,
             _ => return Err(format!("there is no command {command:?}")),
         };
         let mut args = Self {
@@ -84,6 +93,8 @@ impl Args {
             mend: String::new(),
             down: Duration::from_secs(1),
             found: None,
+            log: None,
+            cancels: false,
         };
         for pair in options.chunks(2) {
             let [option, value] = pair else {
@@ -111,6 +122,8 @@ impl Args {
             "--found-ms" => {
                 self.found = Some(Duration::from_millis(number(value, 400, 60_000)?));
             }
+            "--log" => self.log = Some(value.into()),
+            "--cancels" => self.cancels = number(value, 0, 1)? == 1,
             "--cut" => self.cut = value.into(),
             "--mend" => self.mend = value.into(),
             "--down-ms" => self.down = Duration::from_millis(number(value, 0, u64::MAX)?),

@@ -1,4 +1,5 @@
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -8,34 +9,48 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::args::{Args, with_port};
 use super::{PATIENCE, server};
+use crate::eventually;
 
-/// The option that children share.
-fn found(args: &Args) -> Vec<String> {
-    let words = |found: Duration| vec!["--found-ms".to_owned(), found.as_millis().to_string()];
-    args.found.map(words).unwrap_or_default()
+/// The options that children share.
+fn shared(args: &Args) -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(found) = args.found {
+        words.extend(["--found-ms".to_owned(), found.as_millis().to_string()]);
+    }
+    if let Some(log) = &args.log {
+        words.extend(["--log".to_owned(), log.display().to_string()]);
+    }
+    words
 }
+
+/// Where a process is to kill itself, by the failpoint's name, and how often it passes that before.
+pub(super) type Dies = Option<(&'static str, u64)>;
 
 /// A process of this program that another one started.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
     input: Option<ChildStdin>,
-    lines: Receiver<String>,
+    /// What it says, and when.
+    lines: Receiver<(Instant, String)>,
     name: &'static str,
 }
 
 impl Process {
-    fn start(name: &'static str, words: &[String]) -> Result<Self, String> {
+    fn start(name: &'static str, words: &[String], dies: Dies) -> Result<Self, String> {
         let failed = |error| format!("the {name} cannot be started: {error}");
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        if let Some((point, times)) = dies {
+            command.env("RPC_FAILPOINT", format!("{point}:{times}"));
+        }
         let mut child = command.spawn().map_err(failed)?;
         let input = child.stdin.take();
         let (sender, lines) = mpsc::channel();
         if let Some(output) = child.stdout.take() {
             thread::spawn(move || {
                 let lines = BufReader::new(output).lines().map_while(Result::ok);
-                lines.for_each(|line| drop(sender.send(line)));
+                lines.for_each(|line| drop(sender.send((Instant::now(), line))));
             });
         }
         Ok(Self { child, input, lines, name })
@@ -43,9 +58,18 @@ impl Process {
 
     /// A server at an address, and the port that it took.
     pub(super) fn server(args: &Args, address: &str) -> Result<(Self, u16), String> {
+        Self::server_that(args, address, None)
+    }
+
+    /// One that kills itself where that says.
+    pub(super) fn server_that(
+        args: &Args,
+        address: &str,
+        dies: Dies,
+    ) -> Result<(Self, u16), String> {
         let mut words = vec!["serve".to_owned(), address.to_owned()];
-        words.extend(found(args));
-        let server = Self::start("server", &words)?;
+        words.extend(shared(args));
+        let server = Self::start("server", &words, dies)?;
         let line = server.line(server::LISTENING, PATIENCE)?;
         let port = line.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
         let port = port.ok_or_else(|| format!("no port in {line:?}"))?;
@@ -54,14 +78,27 @@ impl Process {
 
     /// A client that calls for ever the server at this port.
     pub(super) fn rider(args: &Args, port: u16, seed: u64) -> Result<Self, String> {
+        Self::rider_that(args, port, seed, None)
+    }
+
+    /// One that kills itself where that says.
+    pub(super) fn rider_that(
+        args: &Args,
+        port: u16,
+        seed: u64,
+        dies: Dies,
+    ) -> Result<Self, String> {
         let address = with_port(args.client.as_ref().unwrap_or(&args.address), port);
         let seed = seed.to_string();
         let (bytes_max, at_once) = (args.bytes_max.to_string(), args.at_once.to_string());
         let words =
             ["ride", &address, "--seed", &seed, "--bytes-max", &bytes_max, "--at-once", &at_once];
         let mut words = words.map(str::to_owned).to_vec();
-        words.extend(found(args));
-        Self::start("client", &words)
+        words.extend(shared(args));
+        if args.cancels {
+            words.extend(["--cancels", "1"].map(str::to_owned));
+        }
+        Self::start("client", &words, dies)
     }
 
     /// Waits for a line that begins so; what follows. Lines before it that begin otherwise are
@@ -69,23 +106,50 @@ impl Process {
     pub(super) fn line(&self, begins: &str, within: Duration) -> Result<String, String> {
         let end = Instant::now() + within;
         loop {
-            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(line) => {
-                    if let Some(rest) = line.strip_prefix(begins) {
-                        return Ok(rest.to_owned());
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("the {} does not say {begins:?} in {within:?}", self.name));
-                }
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(format!(
-                        "the {} ended before it said {begins:?}; its own words are above",
-                        self.name
-                    ));
-                }
+            let (_, line) = self.next(begins, end, within)?;
+            if let Some(rest) = line.strip_prefix(begins) {
+                return Ok(rest.to_owned());
             }
         }
+    }
+
+    /// Waits for a line that begins so and was said after some moment; it, all lines before it, and when each
+    /// was said.
+    #[cfg_attr(not(feature = "failpoints"), allow(dead_code))]
+    pub(super) fn all_until(
+        &self,
+        begins: &str,
+        after: Instant,
+        within: Duration,
+    ) -> Result<Vec<(Instant, String)>, String> {
+        let end = Instant::now() + within;
+        let mut said = Vec::new();
+        loop {
+            let (at, line) = self.next(begins, end, within)?;
+            let found = at > after && line.starts_with(begins);
+            said.push((at, line));
+            if found {
+                return Ok(said);
+            }
+        }
+    }
+
+    fn next(
+        &self,
+        begins: &str,
+        end: Instant,
+        within: Duration,
+    ) -> Result<(Instant, String), String> {
+        let left = end.saturating_duration_since(Instant::now());
+        self.lines.recv_timeout(left).map_err(|error| match error {
+            RecvTimeoutError::Timeout => {
+                format!("the {} does not say {begins:?} in {within:?}", self.name)
+            }
+            RecvTimeoutError::Disconnected => format!(
+                "the {} ended before it said {begins:?}; its own words are above",
+                self.name
+            ),
+        })
     }
 
     /// Forgets what it said until now.
@@ -131,6 +195,27 @@ impl Process {
         }
         let killed = self.child.kill().and_then(|()| self.child.wait());
         killed.map(drop).map_err(|error| format!("the {} cannot be killed: {error}", self.name))
+    }
+
+    /// Asks it to end.
+    #[cfg_attr(not(feature = "failpoints"), allow(dead_code))]
+    pub(super) fn ask_to_end(&mut self) {
+        drop(self.input.take());
+    }
+
+    /// Waits until it has killed itself.
+    #[cfg_attr(not(feature = "failpoints"), allow(dead_code))]
+    pub(super) fn has_killed_itself(&mut self, within: Duration) -> Result<(), String> {
+        let mut ended = None;
+        eventually(within, || {
+            ended = self.child.try_wait().ok().flatten();
+            ended.is_some()
+        });
+        match ended {
+            Some(status) if status.signal() == Some(Signal::KILL.as_raw()) => Ok(()),
+            Some(status) => Err(format!("the {} did not kill itself: {status}", self.name)),
+            None => Err(format!("the {} did not kill itself in {within:?}", self.name)),
+        }
     }
 
     /// Asks it to end, and waits until it has, in order.

@@ -8,9 +8,12 @@
 mod args;
 mod call;
 mod child;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod kernel;
 mod kill;
 mod load;
+mod log;
 mod outage;
 mod pattern;
 mod rider;
@@ -53,6 +56,10 @@ pub fn main(args: Vec<String>) -> ExitCode {
         Command::Kill => kill::run(&args),
         Command::Outage => outage::run(&args),
         Command::Stop => stop::run(&args),
+        #[cfg(feature = "failpoints")]
+        Command::Failpoints => failpoints::run(&args),
+        #[cfg(not(feature = "failpoints"))]
+        Command::Failpoints => Err("this build is without the feature failpoints".into()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,6 +22,9 @@ pub(super) const CLEAR: &str = "clear";
 /// …the same channel carries calls again.
 pub(super) const BACK: &str = "back ";
 
+/// …a call to find the server again has failed.
+pub(super) const PROBE: &str = "probe ";
+
 /// Calls of a round: some of each size.
 const ROUND_CALLS: u64 = 60;
 
@@ -50,10 +53,11 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
         first += ROUND_CALLS;
         if tally.failures() == 0 {
             tally.all_right()?;
+            is_true(args, &tally)?;
             say(&format!("{ROUND}{tally}"));
             continue;
         }
-        lost(&runtime, &channel, &tally)?;
+        lost(&runtime, &channel, args, &tally)?;
         if !back(&client, args, first, &stop)? {
             break;
         }
@@ -64,13 +68,19 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
 }
 
 /// Judges how the calls ended, and waits until nothing of the connection is left.
-fn lost(runtime: &Runtime, channel: &Channel, tally: &Tally) -> Result<(), String> {
+fn lost(runtime: &Runtime, channel: &Channel, args: &Args, tally: &Tally) -> Result<(), String> {
     tally.lost_only()?;
+    is_true(args, tally)?;
     say(&format!("{ENDED}{tally}"));
     // A call that began after the loss may have found the server again, if that lives.
     at_rest(runtime, || channel.state() == ChannelState::Ready && has_one_idle(&runtime.stats()))?;
     say(CLEAR);
     Ok(())
+}
+
+/// Compares verdicts with what the servers have carried out, if they write that down.
+fn is_true(args: &Args, tally: &Tally) -> Result<(), String> {
+    args.log.as_ref().map_or(Ok(()), |log| tally.is_true(args.seed, log))
 }
 
 /// Whether nothing is left but one connection that does nothing.
@@ -102,6 +112,7 @@ fn back(client: &SoakClient, args: &Args, first: u64, stop: &AtomicBool) -> Resu
         load::call(client, args, index, &mut tally);
         failures.add(&tally);
         failures.lost_only()?;
+        is_true(args, &tally)?;
         if tally.right > 0 {
             say(&format!("{BACK}{failures} ms={}", began.elapsed().as_millis()));
             return Ok(true);
@@ -109,6 +120,7 @@ fn back(client: &SoakClient, args: &Args, first: u64, stop: &AtomicBool) -> Resu
         if stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
+        say(&format!("{PROBE}{tally}"));
         thread::sleep(PROBE_PAUSE); // Paces the attempts; how long it is decides nothing.
     }
     Err(format!("the server does not come back: {failures}"))

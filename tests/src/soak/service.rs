@@ -1,8 +1,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 
 use rpc_core::bytes::Bytes;
 use rpc_core::{Request, Response, Status};
 
+use super::log::Log;
 use super::pattern;
 
 /// A payload to be checked, and how long an answer is wanted.
@@ -49,6 +51,8 @@ pub(super) struct Checking {
     pub(super) right: AtomicU64,
     /// Calls whose payload was not.
     pub(super) wrong: AtomicU64,
+    /// Which were carried out, before they are answered.
+    pub(super) log: Option<Log>,
 }
 
 impl Soak for Checking {
@@ -62,7 +66,26 @@ impl Soak for Checking {
             self.wrong.fetch_add(1, Ordering::Relaxed);
             return Err(Status::data_loss(wrong));
         }
+        if let Some(log) = &self.log {
+            log.note(ask.seed, ask.index).map_err(|error| Status::internal(error.to_string()))?;
+        }
+        if ask.index % 2 == 1 {
+            yield_once().await; // as a handler that waits for a disk
+        }
         self.right.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(Reply { data: pattern::payload(!ask.seed, ask.index, wanted) }))
     }
+}
+
+/// Lets others have the core.
+async fn yield_once() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
+use super::log::Log;
 use rpc_core::{Code, Execution, Status};
 
 /// How calls ended.
@@ -20,6 +22,10 @@ pub(super) struct Tally {
     pub(super) bytes: u64,
     /// The longest that a call took.
     pub(super) slowest: Duration,
+    /// The longest that one took which failed.
+    pub(super) slowest_failure: Duration,
+    /// Which calls succeeded, and of which the framework says that they were not carried out.
+    pub(super) verdicts: Vec<(u64, bool)>,
     /// Failed calls by the number of their code.
     codes: BTreeMap<u32, u64>,
     /// Words of the first call that failed.
@@ -39,6 +45,7 @@ impl Tally {
     /// Counts a call that failed.
     pub(super) fn failed(&mut self, status: &Status, took: Duration) {
         self.slowest = self.slowest.max(took);
+        self.slowest_failure = self.slowest_failure.max(took);
         *self.codes.entry(status.code() as u32).or_default() += 1;
         *match status.execution() {
             Execution::NotExecuted => &mut self.not_executed,
@@ -56,6 +63,8 @@ impl Tally {
         self.executed += other.executed;
         self.bytes += other.bytes;
         self.slowest = self.slowest.max(other.slowest);
+        self.slowest_failure = self.slowest_failure.max(other.slowest_failure);
+        self.verdicts.extend(&other.verdicts);
         for (code, count) in &other.codes {
             *self.codes.entry(*code).or_default() += count;
         }
@@ -94,6 +103,28 @@ impl Tally {
         Ok(())
     }
 
+    /// What succeeded was carried out, and what is said not to be was not.
+    ///
+    /// # Errors
+    /// The first of which that is not so.
+    pub(super) fn is_true(&self, seed: u64, log: &Path) -> Result<(), String> {
+        let carried_out = Log::read(log)?;
+        for (index, succeeded) in &self.verdicts {
+            match (carried_out.contains(&(seed, *index)), succeeded) {
+                (false, true) => {
+                    return Err(format!("call {index} was answered and not carried out"));
+                }
+                (true, false) => {
+                    return Err(format!(
+                        "call {index} is said not to be executed, and was carried out"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn bytes_right(&self) -> Result<(), String> {
         self.wrong.as_ref().map_or(Ok(()), |wrong| Err(format!("wrong bytes came back: {wrong}")))
     }
@@ -103,13 +134,14 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "right={} not_executed={} maybe_executed={} executed={} bytes={} slowest_ms={}",
+            "right={} not_executed={} maybe_executed={} executed={} bytes={} slowest_ms={} slowest_failure_ms={}",
             self.right,
             self.not_executed,
             self.maybe_executed,
             self.executed,
             self.bytes,
-            self.slowest.as_millis()
+            self.slowest.as_millis(),
+            self.slowest_failure.as_millis()
         )?;
         for (code, count) in &self.codes {
             write!(f, " {:?}={count}", Code::from_u32(*code))?;
@@ -133,7 +165,7 @@ mod tests {
         assert!(tally.all_right().unwrap_err().contains("gone"));
         assert_eq!(
             tally.to_string(),
-            "right=1 not_executed=0 maybe_executed=0 executed=1 bytes=10 slowest_ms=3 Unavailable=1"
+            "right=1 not_executed=0 maybe_executed=0 executed=1 bytes=10 slowest_ms=3 slowest_failure_ms=3 Unavailable=1"
         );
     }
 
