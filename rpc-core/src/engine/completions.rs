@@ -52,6 +52,7 @@ impl<D: Device> Engine<D> {
     fn received(&mut self, turn: &Turn<'_>, id: crate::mem::SlotId, completion: &Wc) {
         let Some(buffer) = self.slab.reclaim(id) else {
             tracing::error!("a receive completed whose buffer is not posted");
+            debug_assert!(false, "no peer can bring this about: what is posted is counted wrongly");
             return;
         };
         self.receives_posted -= 1;

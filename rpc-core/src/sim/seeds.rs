@@ -1,8 +1,10 @@
 use std::any::Any;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
-use std::sync::Mutex;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -10,8 +12,13 @@ use std::time::Instant;
 const SEED: &str = "SIM_SEED";
 /// How many seeds to run, whatever the test says.
 const COUNT: &str = "SIM_SEEDS";
+/// The first of them, 0 if it is not set.
+const FROM: &str = "SIM_SEEDS_FROM";
 /// Simulations at once at most: more share caches and finish no sooner.
-const THREADS_MAX: usize = 8;
+const THREADS_MAX: u64 = 8;
+/// Seeds of one process. What a runtime maps is never unmapped, and the kernel gives a process 65,530
+/// mappings; a seed with several nodes that are killed takes about 20.
+const SEEDS_PER_PROCESS: u64 = 2_000;
 
 /// How many seeds ran, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -29,47 +36,83 @@ impl Seeds {
     }
 }
 
-/// Runs a test with `count` seeds, 0 and up, on as many threads as there are CPUs. `SIM_SEEDS=n` in the
-/// environment runs so many instead, `SIM_SEED=n` the one alone.
+/// Runs a test with `count` seeds, 0 and up, on as many threads as there are CPUs. In the environment
+/// `SIM_SEEDS=n` runs so many instead, from `SIM_SEEDS_FROM` on, and `SIM_SEED=n` the one alone.
+///
+/// It is called once in a test, by the thread that the test harness runs it on: more than 2,000 seeds are run
+/// by further processes of this program, which are asked for the test of this thread's name.
 ///
 /// # Panics
 /// As the test did with one of them, after a line to standard error that repeats that run.
 pub fn seeds(count: u64, test: impl Fn(u64) + Sync) -> Seeds {
     let begun = Instant::now();
-    let done = |count| Seeds { count, seconds: begun.elapsed().as_secs_f64() };
     let named = thread::current().name().unwrap_or("").to_owned();
-    if let Some(seed) = number(SEED) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
-            fail(seed, &named, panic);
+    let count = match number(SEED) {
+        Some(seed) => {
+            if let Err((seed, panic)) = try_seed(seed, &test) {
+                fail(seed, &named, panic);
+            }
+            1
         }
-        return done(1);
-    }
-    let count = number(COUNT).unwrap_or(count);
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let next = AtomicU64::new(0);
-    let failed = AtomicBool::new(false);
-    let failure = Mutex::new(None);
+        None => {
+            let (from, count) = (number(FROM).unwrap_or(0), number(COUNT).unwrap_or(count));
+            if count > SEEDS_PER_PROCESS {
+                run_in_processes(from..from + count, &named);
+            } else if let Err((seed, panic)) = run(from..from + count, &test) {
+                fail(seed, &named, panic);
+            }
+            count
+        }
+    };
+    Seeds { count, seconds: begun.elapsed().as_secs_f64() }
+}
+
+type Failed = (u64, Box<dyn Any + Send>);
+
+fn try_seed(seed: u64, test: &impl Fn(u64)) -> Result<(), Failed> {
+    catch_unwind(AssertUnwindSafe(|| test(seed))).map_err(|panic| (seed, panic))
+}
+
+/// Runs seeds on all CPUs until one fails.
+fn run(seeds: Range<u64>, test: &(impl Fn(u64) + Sync)) -> Result<(), Failed> {
+    let threads = thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64);
+    let next = AtomicU64::new(seeds.start);
+    let (failed, failure) = (AtomicBool::new(false), Mutex::new(Ok(())));
+    let work = || {
+        while !failed.load(Ordering::Relaxed) {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return;
+            }
+            let tried = try_seed(seed, test);
+            if tried.is_err() && !failed.swap(true, Ordering::Relaxed) {
+                *failure.lock().unwrap_or_else(PoisonError::into_inner) = tried;
+            }
+        }
+    };
     thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while !failed.load(Ordering::Relaxed) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= count {
-                        return;
-                    }
-                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
-                        failed.store(true, Ordering::Relaxed);
-                        let mut failure = failure.lock().unwrap_or_else(|e| e.into_inner());
-                        failure.get_or_insert((seed, panic));
-                    }
-                }
-            });
+        for _ in 0..threads.min(THREADS_MAX) {
+            scope.spawn(work);
         }
     });
-    if let Some((seed, panic)) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-        fail(seed, &named, panic);
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs seeds in processes of their own, one after the other, until one fails.
+fn run_in_processes(seeds: Range<u64>, named: &str) {
+    let program = std::env::current_exe().expect("a process knows its program");
+    let mut from = seeds.start;
+    while from < seeds.end {
+        let count = SEEDS_PER_PROCESS.min(seeds.end - from);
+        let ended = Command::new(&program)
+            .args([named, "--exact", "--nocapture"])
+            .env(FROM, from.to_string())
+            .env(COUNT, count.to_string())
+            .status();
+        let ended = ended.expect("a process can be started");
+        assert!(ended.success(), "a seed from {from} to {} failed: see above", from + count - 1);
+        from += count;
     }
-    done(count)
 }
 
 fn number(name: &str) -> Option<u64> {

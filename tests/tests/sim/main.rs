@@ -4,6 +4,7 @@
 
 mod basics;
 mod draw;
+mod leases;
 mod ledger;
 mod seeds;
 mod service;
