@@ -63,7 +63,7 @@
 //! - What the order of a `HashMap` decides differs from run to run, as everywhere.
 //! - A task that panics fails the run. A handler that does is an answer, as on any server.
 //!
-//! Threads run a simulation each: [`seeds`] uses all CPUs. `SIM_TRACE=1` prints every step.
+//! Threads run a simulation each: [`seeds()`] uses all CPUs. `SIM_TRACE=1` prints every step.
 //!
 //! What is not simulated: threads (a node has one core and no control thread beside it, which is turned
 //! with the core), the time that code takes (a turn takes 1 to 3 µs), and full descriptors or memory of
