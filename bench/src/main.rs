@@ -2,12 +2,14 @@
 //!
 //! `cargo run --release -p bench -- instructions` counts the instructions of a call, which do not
 //! depend on how busy the machine is. `cargo run --release -p bench -- compare` measures it beside tonic
-//! and raw sockets.
+//! and raw sockets; `share`, `peers` and `restarts` show what many clients do to a server and to each other.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "compare")]
 mod compare;
+#[cfg(feature = "compare")]
+mod crowd;
 mod echo;
 mod failure;
 mod instructions;
@@ -31,6 +33,19 @@ enum Command {
     /// This framework beside tonic and raw sockets, in alternating rounds.
     #[cfg(feature = "compare")]
     Compare(compare::Options),
+    /// The p99 of a fast call beside a flood of slow ones; fails if it is more than 3 times that alone.
+    #[cfg(feature = "compare")]
+    Share(crowd::ShareOptions),
+    /// A thousand connections to one server: memory, evenness over cores, latency.
+    #[cfg(feature = "compare")]
+    Peers(crowd::PeersOptions),
+    /// A server that is killed and started again under many clients.
+    #[cfg(feature = "compare")]
+    Restarts(crowd::RestartsOptions),
+    /// A process beside one of those three.
+    #[cfg(feature = "compare")]
+    #[command(hide = true)]
+    CrowdChild(crowd::child::Options),
     /// One process of a comparison.
     #[cfg(feature = "compare")]
     #[command(hide = true)]
@@ -45,6 +60,14 @@ fn main() -> ExitCode {
         Command::Instructions(options) => instructions::run(&options),
         #[cfg(feature = "compare")]
         Command::Compare(options) => compare::run(&options),
+        #[cfg(feature = "compare")]
+        Command::Share(options) => crowd::share(&options),
+        #[cfg(feature = "compare")]
+        Command::Peers(options) => crowd::peers(&options),
+        #[cfg(feature = "compare")]
+        Command::Restarts(options) => crowd::restarts(&options),
+        #[cfg(feature = "compare")]
+        Command::CrowdChild(options) => crowd::child::run(&options),
         #[cfg(feature = "compare")]
         Command::Peer(options) => compare::child::run(&options),
         Command::Step(options) => instructions::step::run(&options),

@@ -166,7 +166,8 @@ impl<T> Request<T> {
     }
 
     /// Whether the call waits, until its deadline, while its server cannot be reached, instead of failing
-    /// at once. Default: as its channel says
+    /// at once; also if the server goes away before it has the call, which then is made anew (16 times at most)
+    /// and keeps its message until it ends. Default: as its channel says
     /// ([`ChannelBuilder::wait_for_ready`](crate::ChannelBuilder::wait_for_ready)).
     pub fn set_wait_for_ready(&mut self, wait: bool) {
         self.parts.wait_for_ready = Some(wait);

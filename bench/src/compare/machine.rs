@@ -10,7 +10,7 @@ use crate::failure::Failure;
 const CACHE_BYTES_UNKNOWN: usize = 32 << 20;
 
 /// CPUs that this process may use.
-pub(super) fn cpus() -> Result<Vec<usize>, Failure> {
+pub(crate) fn cpus() -> Result<Vec<usize>, Failure> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
@@ -48,14 +48,14 @@ pub(super) fn cache_bytes() -> usize {
 }
 
 /// What the processor calls itself.
-pub(super) fn processor() -> String {
+pub(crate) fn processor() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     name.map_or_else(|| "unknown".to_owned(), |(_, name)| name.to_owned())
 }
 
 /// How many threads wanted a CPU in the last minute, five and fifteen.
-pub(super) fn load() -> String {
+pub(crate) fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }

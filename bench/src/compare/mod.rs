@@ -3,7 +3,7 @@
 mod cells;
 pub(crate) mod child;
 mod client;
-mod machine;
+pub(crate) mod machine;
 mod peer;
 mod raw;
 mod report;

@@ -1,22 +1,27 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
 use prost::Message;
 
 use super::channel::Channel;
 use super::lane::Connection;
 use crate::caller::sealed::Sealed;
-use crate::codec::{self, CodecError, Encoded, OutboundLimits};
+use crate::codec::{self, CodecError, Encoded, Outbound, OutboundLimits};
 use crate::engine::{
     CallCell, CallSubmission, ConnectionKey, CoreShared, OutgoingCall, Reply, Submission, local,
     outbound,
 };
 use crate::mem::Use;
 use crate::{
-    Caller, Execution, Extensions, Metadata, MethodDescriptor, Request, Response, Status,
-    Streaming, world,
+    Caller, Code, Execution, Extensions, Metadata, MethodDescriptor, Request, RequestParts,
+    Response, Status, Streaming, world,
 };
+
+/// How often a call that waits for its server is begun, each time on a new connection: a server that goes away
+/// so often before it has the call is not one to wait for.
+const BEGINNINGS_MAX: usize = 16;
 
 impl Sealed for Channel {}
 
@@ -34,14 +39,14 @@ impl Caller for Channel {
         let deadline = parts.deadline.or_else(|| {
             self.inner.options.timeout.and_then(|timeout| world::now().checked_add(timeout))
         });
+        if parts.wait_for_ready.unwrap_or(self.inner.options.wait_for_ready) {
+            // In a box, as what a large message needs below: most calls need neither.
+            return Box::pin(self.unary_when_ready(method, message, parts, deadline)).await;
+        }
         let lane = self.lane();
         let connection = match lane.ready_connection() {
             Some(connection) => connection,
-            // In a box, as what a large message needs below: most calls need neither.
-            None => {
-                let wait = parts.wait_for_ready.unwrap_or(self.inner.options.wait_for_ready);
-                Box::pin(lane.connection(&self.inner.runtime, deadline, wait)).await?
-            }
+            None => Box::pin(lane.connection(&self.inner.runtime, deadline, false)).await?,
         };
         let limits = self.limits(&parts.metadata, connection);
         let encoded = Encoded::new(&message, &limits).map_err(not_sent)?;
@@ -54,15 +59,8 @@ impl Caller for Channel {
                 Box::pin(rope.place(pool, Use::Request, &limits)).await.map_err(not_sent)?
             }
         };
-        let call = OutgoingCall {
-            method: method.path(),
-            deadline: deadline.map(|deadline| self.inner.runtime.clock().at(deadline)),
-            urgent: parts.urgent,
-            metadata: outbound::encode_metadata(&parts.metadata),
-            body,
-        };
-        let reply = make(&lane.shared, connection.key, call).await?;
-        decode(reply)
+        let call = self.outgoing(method, &parts, deadline, body);
+        decode(make(&lane.shared, connection.key, call).await?)
     }
 
     async fn client_streaming<Q, R>(
@@ -107,11 +105,64 @@ impl Caller for Channel {
 }
 
 impl Channel {
+    /// A call that waits for its server, however often that goes away before it has the call.
+    async fn unary_when_ready<Q: Message, R: Message + Default>(
+        &self,
+        method: &'static MethodDescriptor,
+        message: Q,
+        parts: RequestParts,
+        deadline: Option<Instant>,
+    ) -> Result<Response<R>, Status> {
+        let mut last = None;
+        for _ in 0..BEGINNINGS_MAX {
+            let lane = self.lane();
+            let connection = match lane.ready_connection() {
+                Some(connection) => connection,
+                None => lane.connection(&self.inner.runtime, deadline, true).await?,
+            };
+            let limits = self.limits(&parts.metadata, connection);
+            let body = match Encoded::new(&message, &limits).map_err(not_sent)? {
+                Encoded::Eager(body) => body,
+                Encoded::Large(rope) => {
+                    let pool = self.inner.runtime.pool();
+                    rope.place(pool, Use::Request, &limits).await.map_err(not_sent)?
+                }
+            };
+            let call = self.outgoing(method, &parts, deadline, body);
+            match make(&lane.shared, connection.key, call).await {
+                Err(status) if was_not_begun(&status) => last = Some(status),
+                ended => return decode(ended?),
+            }
+        }
+        Err(last.unwrap_or_else(|| Status::internal("a call was never begun")))
+    }
+
+    fn outgoing(
+        &self,
+        method: &'static MethodDescriptor,
+        parts: &RequestParts,
+        deadline: Option<Instant>,
+        body: Outbound,
+    ) -> OutgoingCall {
+        OutgoingCall {
+            method: method.path(),
+            deadline: deadline.map(|deadline| self.inner.runtime.clock().at(deadline)),
+            urgent: parts.urgent,
+            metadata: outbound::encode_metadata(&parts.metadata),
+            body,
+        }
+    }
+
     fn limits(&self, metadata: &Metadata, connection: Connection) -> OutboundLimits {
         let negotiated = connection.negotiated;
         let max = self.inner.options.message_bytes_max.min(negotiated.message_bytes_max);
         outbound::limits(negotiated.eager_bytes, metadata.encoded_len(), max)
     }
+}
+
+/// Whether a call ended because its connection was lost or closed before the server had the call.
+fn was_not_begun(status: &Status) -> bool {
+    status.code() == Code::Unavailable && status.execution() == Execution::NotExecuted
 }
 
 fn not_sent(error: CodecError) -> Status {

@@ -1,14 +1,17 @@
 //! How channels come to a server that is not there yet, or not any more.
 
+use std::future::Future;
 use std::io::ErrorKind;
 use std::net::TcpListener;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rpc_core::{Channel, ChannelState, Code, Execution, Request, Runtime, block_on};
+use rpc_tests::devices::counters;
 use rpc_tests::{Place, Quiescence, eventually};
 
-use crate::fixture::{ProbeClient, SETTLE, Served, begin, blob};
+use crate::fixture::{ProbeClient, SETTLE, Served, begin, blob, let_connections_end};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -83,6 +86,37 @@ fn a_call_that_waits_reaches_a_server_that_starts_after_it() {
     drop(served);
     assert_eq!(watching.join().unwrap(), ChannelState::Failed);
     drop((channel, client, server));
+    quiescence.end();
+}
+
+#[test]
+fn a_call_that_waits_is_made_anew_when_its_server_goes_away_before_it_has_it() {
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder());
+    let mut client = Runtime::builder().rnr_retry(0).on_this_thread().unwrap();
+    quiescence.watch(client.runtime());
+    let served = Served::start(&server);
+    let channel = Channel::builder(&served.address).runtime(client.runtime());
+    let channel = client.block_on(channel.connect()).unwrap();
+    let probe = ProbeClient::new(channel.clone());
+    client.block_on(probe.echo(blob(0, 17))).unwrap();
+    // Two calls for a core that does not turn, each polled once; then the server says that it goes.
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waits = Box::pin(probe.echo(waiting(HOUR)));
+    let mut does_not = Box::pin(probe.echo(blob(0, 17)));
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    assert!(does_not.as_mut().poll(&mut context).is_pending());
+    let port = served.bound.local_addr().port();
+    let said = counters(&server).sends;
+    drop(served);
+    assert!(eventually(SETTLE, || counters(&server).sends > said), "it does not say that it goes");
+    let again = Served::start_at(&server, port);
+    let failed = client.block_on(does_not).unwrap_err();
+    assert_eq!((failed.code(), failed.execution()), (Code::Unavailable, Execution::NotExecuted));
+    client.block_on(waits).unwrap();
+    drop((again, probe, channel));
+    let_connections_end(&mut client);
+    drop((client, server));
     quiescence.end();
 }
 
