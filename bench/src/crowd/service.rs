@@ -27,7 +27,7 @@ impl Crowd for Crowding {
     async fn slow(&self, request: Request<Blob>) -> Result<Response<Blob>, Status> {
         let waited = {
             let _tokio = self.0.enter();
-            tokio::time::sleep(SLOW)
+            tokio::time::sleep(SLOW) // what a slow handler is: nobody waits for it but its caller
         };
         waited.await;
         Ok(Response::new(request.into_inner()))

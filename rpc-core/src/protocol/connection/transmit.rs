@@ -87,9 +87,10 @@ impl Connection {
             self.counters.sends_credit_only += 1;
         }
         // What waits now, or waited until now though it fitted in: with one more credit it would have left
-        // while the peer was at work on what left before.
+        // while the peer was at work on what left before. That credits have come back meanwhile, all at once
+        // perhaps, changes nothing of that.
         let starved = std::mem::take(&mut self.starved);
-        if self.credits.available() == 0 && (starved || !self.outbox.is_empty()) {
+        if starved || (self.credits.available() == 0 && !self.outbox.is_empty()) {
             flags = flags.and(SendFlags::WANTS_CREDIT);
             self.counters.credit_stalls += 1;
         }

@@ -331,6 +331,26 @@ fn without_confirm_the_connection_ends_at_its_deadline() {
 }
 
 #[test]
+fn a_message_that_had_to_wait_asks_for_credit_though_several_have_come_back_since() {
+    let mut pair = Pair::new([1, 2], |_| {});
+    pair.drive();
+    assert_eq!(pair.peers[0].connection.credits().available, 2);
+    pair.peers[1].hold_receives = true;
+    pair.peers[1].hold_calls = true;
+    for _ in 0..3 {
+        pair.call(0, 1500, None).unwrap();
+        pair.drive(); // a SEND for each, as long as there are credits
+    }
+    assert_eq!((pair.peers[0].connection.credits().available, pair.peers[1].lend), (0, None));
+    pair.peers[1].hold_calls = false;
+    pair.peers[1].hold_receives = false;
+    let unposted = std::mem::take(&mut pair.peers[1].unposted);
+    pair.peers[1].post(unposted);
+    pair.drive();
+    assert!(pair.peers[1].lend.is_some(), "nobody asked for more");
+}
+
+#[test]
 fn credits_that_a_peer_does_not_use_come_back_and_can_be_lent_again() {
     let mut pair = Pair::new([1, 9], |_| {});
     pair.drive();
