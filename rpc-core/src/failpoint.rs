@@ -118,11 +118,12 @@ mod armed {
     fn parse(text: &str) -> Armed {
         let parts = text.split_once(':').and_then(|(name, count)| {
             let point = Point::ALL.into_iter().find(|point| point.name() == name)?;
-            Some(Armed { point, left: AtomicU64::new(count.parse().ok()?) })
+            let count = count.parse().ok().filter(|count| *count > 0)?;
+            Some(Armed { point, left: AtomicU64::new(count) })
         });
         // A test that dies nowhere would show nothing.
         parts.unwrap_or_else(|| {
-            panic!("{VARIABLE}={text}: it is a point's name, a colon and a number")
+            panic!("{VARIABLE}={text}: it is a point's name, a colon and a number from 1")
         })
     }
 

@@ -106,28 +106,33 @@ fn read_range(file: &File, offset: u64, into: &mut [u8]) -> Result<(), ReadError
     })
 }
 
-/// Writes a file whole or not at all: what is there already stays until the new bytes are all written.
+/// Writes a file whole or not at all: what is there already stays until the new bytes are all written, beside
+/// it, in a file that begins with `.kv-` and that only its owner may read.
 ///
-/// A link is followed, and what a file may be read by stays as it was. What is no regular file (a pipe, a
-/// device) is written to as it is.
+/// A link is followed, and what a file may be read and written by stays as it was; its owner becomes the caller.
+/// What is no regular file (a pipe, a device) is written to as it is.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let at = match path.metadata() {
+    let permissions = match path.metadata() {
         Ok(meta) if !meta.is_file() => return write_into(path, bytes),
-        Ok(meta) => Some((fs::canonicalize(path)?, meta.permissions())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Ok(meta) => meta.permissions(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return write_new(path, bytes),
         Err(error) => return Err(error),
     };
-    let target = at.as_ref().map_or(path, |(path, _)| path);
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let target = fs::canonicalize(path)?;
+    let folder = target.parent().unwrap_or_else(|| Path::new("."));
     let mut builder = tempfile::Builder::new();
-    // What others may do with a file that is new is the umask's to say, as with any program.
-    builder.prefix(".kv-").permissions(Permissions::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder.unwrap_or_else(|| Path::new(".")))?;
+    builder.prefix(".kv-").permissions(Permissions::from_mode(0o600));
+    let mut file = builder.tempfile_in(folder)?;
     file.write_all(bytes)?;
-    if let Some((_, permissions)) = &at {
-        file.as_file().set_permissions(permissions.clone())?;
-    }
-    file.persist(target).map(drop).map_err(|error| error.error)
+    // Never its setuid: the bytes are others' now.
+    file.as_file().set_permissions(Permissions::from_mode(permissions.mode() & 0o777))?;
+    file.persist(&target).map(drop).map_err(|error| error.error)
+}
+
+/// Makes a file, and takes it away again if not all can be written.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    file.write_all(bytes).inspect_err(|_| _ = fs::remove_file(path))
 }
 
 /// Writes to what is there, and tells if its reader has gone before it had all.

@@ -130,7 +130,13 @@ impl Channel {
             };
             let call = self.outgoing(method, &parts, deadline, body);
             match make(&lane.shared, connection.key, call).await {
-                Err(status) if was_not_begun(&status) => last = Some(status),
+                // That the peer refused it, on a connection that is as good as before, is an answer.
+                Err(status)
+                    if was_not_begun(&status)
+                        && lane.ready_connection().is_none_or(|now| now.key != connection.key) =>
+                {
+                    last = Some(status);
+                }
                 ended => return decode(ended?),
             }
         }

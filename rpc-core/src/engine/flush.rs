@@ -266,6 +266,7 @@ impl<'a, D: Device> Chain<'a, D> {
             if !waits {
                 self.binds(&transmit.leases, false)?;
             }
+            #[cfg(feature = "failpoints")]
             self.passing.send(&self.slab.bytes(&buffer)[..transmit.len]);
             let (slot, sge) = self.slab.lend(buffer, transmit.len as u32, lkey);
             if waits {

@@ -200,7 +200,9 @@ impl<D: Device> Engine<D> {
     /// has more than its share.
     fn keep_for_others(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
-        if !self.shortage.is_over(connection.lent()) {
+        // That of a credit-only SEND must stand again: until it does the connection says nothing.
+        let credits = connection.protocol.credits();
+        if !self.shortage.is_over(connection.lent()) || credits.standing <= credits.granted {
             return false;
         }
         connection.receives -= 1;
@@ -230,11 +232,10 @@ impl<D: Device> Engine<D> {
             if self.receives_lent >= self.capacity.surplus_max {
                 break;
             }
-            let Some(key) = self.shortage.next() else { break };
-            let Some(connection) = self.connections.get(key).filter(|c| c.is_open()) else {
-                continue;
-            };
-            let wanted = self.shortage.room(connection.lent());
+            let Some(key) = self.shortage.first() else { break };
+            let connection = self.connections.get(key).filter(|c| c.is_open());
+            let wanted = connection.map_or(0, |connection| self.shortage.room(connection.lent()));
+            self.shortage.drop_first();
             if wanted > 0 {
                 self.lend_receives(turn, key.slot, wanted);
                 self.mark_dirty(key.slot);
@@ -250,20 +251,28 @@ impl<D: Device> Engine<D> {
         let mut short = self.shortage.look(now, surplus, borrowers, |key| {
             connections.get(key).filter(|c| c.is_open()).map(|c| c.lent())
         });
+        // What was asked for and has not come yet is not asked for again of others.
+        let asked: u32 = self.connections.iter().map(|c| c.protocol.recalling()).sum();
+        short = short.saturating_sub(asked);
         for slot in self.connections.in_use() {
             if short == 0 {
                 break;
             }
             let Some(connection) = self.connections.at(slot) else { continue };
             let idle = now.since(connection.protocol.heard()) >= IDLE;
-            if connection.is_open() && idle && connection.lent() > 0 {
-                let asked = connection.protocol.recall(now, connection.lent().min(short));
-                short -= asked;
-                self.counters.credits_recalled += u64::from(asked);
-                if asked > 0 {
-                    self.mark_dirty(slot);
-                }
+            if !connection.is_open() || !idle {
+                continue;
             }
+            // What the peer was not told of yet can be had at once.
+            let untold = connection.protocol.withdraw(connection.lent().min(short));
+            let asked =
+                connection.protocol.recall(now, (connection.lent() - untold).min(short - untold));
+            short -= untold + asked;
+            self.counters.credits_recalled += u64::from(asked);
+            if asked > 0 {
+                self.mark_dirty(slot);
+            }
+            self.receives_returned(slot, untold);
         }
     }
 

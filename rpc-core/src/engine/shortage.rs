@@ -38,13 +38,17 @@ impl Shortage {
         self.wanting.len()
     }
 
-    /// Who is short for the longest time; it is not any more.
-    pub(super) fn next(&mut self) -> Option<ConnectionKey> {
-        let next = self.wanting.pop_front();
+    /// Who is short for the longest time.
+    pub(super) fn first(&self) -> Option<ConnectionKey> {
+        self.wanting.front().copied()
+    }
+
+    /// It is not short any more.
+    pub(super) fn drop_first(&mut self) {
+        self.wanting.pop_front();
         if self.wanting.is_empty() {
             self.fair = None;
         }
-        next
     }
 
     /// How many more one that was lent so many may have now.
@@ -120,7 +124,11 @@ mod tests {
         assert!(shortage.is_over(5) && !shortage.is_over(4));
         assert_eq!((shortage.room(0), shortage.room(3), shortage.room(9)), (4, 1, 0));
         shortage.wants(key(3), 4); // has its share
-        let next = [(); 3].map(|()| shortage.next());
+        let next = [(); 3].map(|()| {
+            let first = shortage.first();
+            shortage.drop_first();
+            first
+        });
         assert_eq!(next, [Some(key(1)), Some(key(2)), None]);
         assert!(!shortage.is_over(u32::MAX) && shortage.next_look().is_none());
     }

@@ -217,6 +217,13 @@ impl Credits {
         given
     }
 
+    /// Takes back up to `most` receives that the peer was not told of; how many.
+    pub(crate) fn withdraw(&mut self, most: u32) -> u32 {
+        let taken = self.owed().min(most);
+        self.standing -= taken;
+        taken
+    }
+
     /// The peer has given up credits, and their receives are nobody's now. False: it had not so many.
     pub(crate) fn take_back(&mut self, given: u32) -> bool {
         if given > self.granted() {

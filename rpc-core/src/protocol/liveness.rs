@@ -57,6 +57,12 @@ impl Liveness {
         self.asked = None;
     }
 
+    /// How long the peer may be silent with something to do for us; `None`: for ever.
+    pub(super) fn bound(&self) -> Option<Duration> {
+        let silence = self.pings.after(true, self.accepting) + self.pings.answer_within();
+        self.pings.is_on().then_some(silence)
+    }
+
     /// When the last one came.
     pub(super) fn last_heard(&self) -> Time {
         self.heard

@@ -182,7 +182,7 @@ impl Store {
 
     /// Whether there is a store in a folder.
     pub(crate) fn lies_in(folder: &Path) -> bool {
-        folder.join(file::FILE).is_file()
+        folder.join(file::FILE).metadata().is_ok_and(|file| file.is_file() && file.len() > 0)
     }
 
     /// The value under a key.

@@ -195,7 +195,8 @@ impl Told {
     }
 
     /// How to end.
-    pub(crate) fn end(self) -> Exit {
+    pub(crate) fn end(mut self) -> Exit {
+        self.tell_others();
         if self.lines > PROBLEMS_TOLD {
             err(format_args!("and {} more\n", self.lines - PROBLEMS_TOLD));
         }

@@ -146,6 +146,8 @@ pub struct Connection {
     events: VecDeque<Event>,
     /// Credits that the peer was asked for, or is to be, and has not answered for.
     recalled: Option<u32>,
+    /// When it must have answered.
+    recall_until: Option<Time>,
     /// Whether `Lend` is among the events.
     lend_pending: bool,
     /// Whether a message had to wait for a credit since the last SEND.
@@ -184,6 +186,7 @@ impl Connection {
             outbox: Outbox::default(),
             events: VecDeque::new(),
             recalled: None,
+            recall_until: None,
             lend_pending: false,
             starved: false,
             stray: receive::Stray::default(),

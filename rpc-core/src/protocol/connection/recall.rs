@@ -9,14 +9,15 @@ use super::{Connection, State};
 use crate::Time;
 use crate::wire::Count;
 
-/// How long a peer may take to answer a RECALL. Its engine answers by itself, whatever its handlers do; one that
-/// says nothing at all is found sooner by its silence.
+/// How long a peer may take to answer a RECALL at least, and longer where its silence may last longer. Its engine
+/// answers by itself, whatever its handlers do.
 const RETURN_WITHIN: Duration = Duration::from_secs(10);
 
 impl Connection {
     /// Asks the peer to give back up to `count` credits that it does not use; how many were asked for. 0: it
     /// has too few, was asked already, or goes away. What it gives comes as [`Event::Returned`]. A peer that
-    /// does not answer within 10 s is closed.
+    /// does not answer within 10 s, or what its silence may last if that is more, is closed, unless silence is not
+    /// judged at all.
     ///
     /// The peer's last credit is never asked for, so it can always speak.
     pub fn recall(&mut self, now: Time, count: u32) -> u32 {
@@ -31,9 +32,23 @@ impl Connection {
         count
     }
 
+    /// Credits that were asked for and have not come yet.
+    pub fn recalling(&self) -> u32 {
+        self.recalled.unwrap_or(0)
+    }
+
+    /// Takes back up to `most` receives that the peer was not told of; how many. They are the caller's to grant
+    /// to others.
+    pub fn withdraw(&mut self, most: u32) -> u32 {
+        self.credits.withdraw(most)
+    }
+
     /// The RECALL was put into a SEND.
     pub(super) fn recall_sent(&mut self, now: Time) {
-        self.arm(now + RETURN_WITHIN, Timer::Recall);
+        self.recall_until = self.liveness.bound().map(|silence| now + silence.max(RETURN_WITHIN));
+        if let Some(until) = self.recall_until {
+            self.arm(until, Timer::Recall);
+        }
     }
 
     pub(super) fn on_return(&mut self, body: &[u8]) -> Result<(), Violation> {
@@ -53,11 +68,15 @@ impl Connection {
 
     /// The peer's time to answer is over; where it may have answered unseen, it has that time once more.
     pub(super) fn recall_is_over(&mut self, now: Time, caught_up: bool) {
+        // The time of an earlier RECALL, which was answered, says nothing of this one.
+        let Some(until) = self.recall_until.filter(|until| *until <= now) else { return };
         if caught_up {
             let message = "the peer does not give back the credits that it was asked for";
             self.end_everything(message, CloseReason::CreditsUnreturned);
         } else {
-            self.arm(now + RETURN_WITHIN, Timer::Recall);
+            let again = until.max(now) + RETURN_WITHIN;
+            self.recall_until = Some(again);
+            self.arm(again, Timer::Recall);
         }
     }
 }

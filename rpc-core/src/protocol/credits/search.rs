@@ -51,6 +51,10 @@ enum Step {
     Repost(usize),
     /// This side's core is short of receives: it asks for credits back.
     Recall(usize),
+    /// It does not post one receive again for this peer, but for others.
+    Keep(usize),
+    /// What the peer was not told of is taken back.
+    Withdraw(usize),
     /// What came back is lent to the same peer again.
     Lend(usize),
 }
@@ -113,6 +117,15 @@ impl State {
             if recalls && !side.asked && side.credits.granted() > 1 {
                 steps.push(Step::Recall(i));
             }
+            // Two are the connection's own; only what it was lent goes to others.
+            let credits = &side.credits;
+            let recalls = recalls && credits.standing + side.unposted > 2;
+            if recalls && side.unposted > 0 && credits.standing > credits.granted() {
+                steps.push(Step::Keep(i));
+            }
+            if recalls && credits.owed() > 0 {
+                steps.push(Step::Withdraw(i));
+            }
             if side.spare > 0 {
                 steps.push(Step::Lend(i));
             }
@@ -149,6 +162,11 @@ impl State {
                 next.sides[i].recalls = true;
                 next.sides[i].asked = true;
             }
+            Step::Keep(i) => {
+                next.sides[i].unposted -= 1;
+                next.sides[i].spare += 1;
+            }
+            Step::Withdraw(i) => next.sides[i].spare += next.sides[i].credits.withdraw(1),
             Step::Lend(i) => {
                 let spare = std::mem::take(&mut next.sides[i].spare);
                 next.sides[i].credits.posted(spare);
@@ -253,7 +271,8 @@ fn search(windows: [u32; 2], recalls: bool) -> usize {
 
 /// Whether nothing obliges anybody to take this step.
 fn is_wish(step: Step) -> bool {
-    matches!(step, Step::Want(_) | Step::Recall(_))
+    use Step::{Keep, Lend, Recall, Want, Withdraw};
+    matches!(step, Want(_) | Recall(_) | Withdraw(_) | Keep(_) | Lend(_))
 }
 
 /// Whether the steps other than wishes form no cycle.
@@ -292,11 +311,11 @@ fn two_peers_never_deadlock_overdraw_or_chatter_at_windows_1_to_3() {
     assert_eq!(total, 145_512, "the rules have changed: look at the numbers above again");
 }
 
-// With RECALL and RETURN: 104,304 states in all, in about 8 s without optimisation.
+// With RECALL and RETURN, and receives that are kept for others: 148,192 states in all.
 #[test]
 fn credits_that_are_asked_back_are_neither_lost_nor_spent_twice_nor_argued_about_for_ever() {
     let states = [search([1, 2], true), search([1, 3], true), search([2, 2], true)];
-    let known = [5_376, 19_844, 79_084];
+    let known = [6_624, 23_928, 117_640];
     assert_eq!(states, known, "the rules have changed: look at these numbers again");
 }
 

@@ -369,27 +369,46 @@ fn a_return_of_more_than_was_asked_or_is_left_ends_the_connection() {
 
 #[test]
 fn a_peer_that_gives_nothing_back_is_closed_after_its_time_and_not_before() {
-    let mut raw = Raw::confirmed(Role::Accepting);
-    raw.connection.recall(NOW, 5);
-    assert_eq!(raw.kinds(), [FrameType::Recall]);
-    let late = NOW + Duration::from_secs(10);
-    raw.connection.on_timer(NOW + Duration::from_millis(9_999), true);
-    assert!(raw.events().is_empty());
+    const HOUR: Duration = Duration::from_secs(3600);
+    // It may be silent for an hour and the five seconds to answer a PING.
+    let pings = crate::Pings::new().busy_after(HOUR).idle_after(HOUR);
+    let closes = |raw: &mut Raw| {
+        let closed = |event: &Event| {
+            matches!(event, Event::Closed { reason: CloseReason::CreditsUnreturned })
+        };
+        raw.events().iter().any(closed)
+    };
+    let recalling = || {
+        let mut raw = Raw::confirmed_with(Role::Accepting, pings);
+        raw.connection.recall(NOW, 5);
+        assert_eq!(raw.kinds(), [FrameType::Recall]);
+        raw
+    };
+    let late = NOW + HOUR + Duration::from_secs(5);
+    let mut raw = recalling();
+    raw.connection.on_timer(NOW + HOUR, true);
+    assert!(!closes(&mut raw));
     raw.connection.on_timer(late, false);
-    assert!(raw.events().is_empty(), "its answer may lie unread");
+    assert!(!closes(&mut raw), "its answer may lie unread");
     raw.connection.on_timer(late + Duration::from_secs(10), true);
-    let events = raw.events();
-    let closed =
-        |event: &Event| matches!(event, Event::Closed { reason: CloseReason::CreditsUnreturned });
-    assert!(events.iter().any(closed), "{events:?}");
+    assert!(closes(&mut raw));
 
+    // One that answered is asked again: the time of the first says nothing of the second.
+    let mut raw = recalling();
+    raw.now = NOW + Duration::from_secs(3599);
+    raw.send(&[give_back(0)]).unwrap();
+    assert!(matches!(raw.events()[..], [Event::Returned { count: 0 }]));
+    raw.connection.recall(raw.now, 5);
+    raw.drain();
+    raw.connection.on_timer(late, true);
+    assert!(!closes(&mut raw), "it has its whole time");
+
+    // Where silence is not judged, this is not either.
     let mut raw = Raw::confirmed(Role::Accepting);
     raw.connection.recall(NOW, 5);
     raw.drain();
-    raw.send(&[give_back(0)]).unwrap();
-    assert!(matches!(raw.events()[..], [Event::Returned { count: 0 }]));
-    raw.connection.on_timer(late, true);
-    assert!(raw.events().is_empty());
+    raw.connection.on_timer(late + HOUR, true);
+    assert!(!closes(&mut raw));
 }
 
 #[test]

@@ -89,8 +89,12 @@ pub(super) fn confirm(mac: [u8; 32]) -> Out {
 impl Raw {
     /// Not confirmed yet.
     pub(super) fn new(role: Role) -> Self {
+        Self::pinging(role, crate::Pings::off())
+    }
+
+    fn pinging(role: Role, pings: crate::Pings) -> Self {
         let config = ConnectionConfig {
-            pings: crate::Pings::off(),
+            pings,
             role,
             epoch: 5,
             confirm_own: [1; 32],
@@ -106,7 +110,12 @@ impl Raw {
 
     /// Confirmed, with credits enough both ways.
     pub(super) fn confirmed(role: Role) -> Self {
-        let mut raw = Self::new(role);
+        Self::confirmed_with(role, crate::Pings::off())
+    }
+
+    /// The same, with PINGs.
+    pub(super) fn confirmed_with(role: Role, pings: crate::Pings) -> Self {
+        let mut raw = Self::pinging(role, pings);
         raw.connection.on_receives_posted(1000);
         raw.header.limit = 10_000;
         raw.drain();
