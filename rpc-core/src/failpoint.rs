@@ -38,7 +38,7 @@ pub enum Point {
     CancelSent,
     /// One with a GOAWAY: what runs may end.
     Draining,
-    /// A SEND has spent the last credit, and more waits to be sent.
+    /// A SEND asks for credit: more waits to be sent than there are credits for, or did until now.
     NoCredits,
     /// Connections are there, nothing is asked of anybody, and the core goes to sleep.
     Idle,

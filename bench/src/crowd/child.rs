@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rpc_core::{Channel, Runtime, Server};
@@ -83,6 +83,7 @@ fn flood(address: &str) -> Result<(), Failure> {
     });
     let runtime = Runtime::builder().spin(Duration::ZERO).build()?;
     let (mut done, mut failed) = (0_u64, 0_u64);
+    let mut full = None;
     rpc_core::block_on(async {
         let channel = Channel::builder(address).runtime(&runtime).connect().await?;
         let client = CrowdClient::new(channel);
@@ -94,6 +95,7 @@ fn flood(address: &str) -> Result<(), Failure> {
                 Err(_) => failed += 1,
             }
             if done + failed == FLOOD as u64 {
+                full = Some(Instant::now());
                 println!("flooding"); // each was outstanding once
             }
             if !OVER.load(Ordering::Relaxed) {
@@ -102,7 +104,9 @@ fn flood(address: &str) -> Result<(), Failure> {
         }
         Ok::<_, rpc_core::Status>(())
     })?;
-    println!("{}", json!({ "done": done, "failed": failed }));
+    let seconds = full.map_or(f64::NAN, |full| full.elapsed().as_secs_f64());
+    let rate = done.saturating_sub(FLOOD as u64) as f64 / seconds;
+    println!("{}", json!({ "rate": rate, "failed": failed }));
     Ok(())
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let with = block_on(measure(&client, time))?;
         let ended = flood.end()?;
         refused += ended["failed"].as_u64().unwrap_or(0);
-        flooded.push(ended["done"].as_f64().unwrap_or(0.0) / time.as_secs_f64());
+        flooded.push(ended["rate"].as_f64().unwrap_or(f64::NAN));
         alone.push(micros(&without, 0.99));
         beside.push(micros(&with, 0.99));
         ratios.push(micros(&with, 0.99) / micros(&without, 0.99));

@@ -10,7 +10,7 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::{RuntimeArgs, ServeArgs};
 use crate::failure::{Exit, Failure, err, out};
-use crate::limits::STOP_SECONDS;
+use crate::limits::{ENTRY_BYTES, STOP_SECONDS};
 use crate::proto::KvServer;
 use crate::service::Service;
 use crate::stop::Stop;
@@ -61,7 +61,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
 
 /// A store that was made with more room than it has now takes no put until keys are deleted.
 fn warn_if_full(store: &Store, bytes_max: Option<u64>) {
-    let has = store.usage().value_bytes;
+    let usage = store.usage();
+    // As the store counts them, but for its keys' own lengths.
+    let has = usage.value_bytes.saturating_add(usage.keys.saturating_mul(ENTRY_BYTES));
     if let Some(bytes_max) = bytes_max.filter(|bytes_max| has >= *bytes_max) {
         tracing::warn!(
             has,

@@ -8,7 +8,7 @@ use prost::Message;
 use super::channel::Channel;
 use super::lane::Connection;
 use crate::caller::sealed::Sealed;
-use crate::codec::{self, CodecError, Encoded, Outbound, OutboundLimits};
+use crate::codec::{self, CodecError, Encoded, Outbound, OutboundLimits, Rope};
 use crate::engine::{
     CallCell, CallSubmission, ConnectionKey, CoreShared, OutgoingCall, Reply, Submission, local,
     outbound,
@@ -54,10 +54,7 @@ impl Caller for Channel {
         drop(message);
         let body = match encoded {
             Encoded::Eager(body) => body,
-            Encoded::Large(rope) => {
-                let pool = self.inner.runtime.pool();
-                Box::pin(rope.place(pool, Use::Request, &limits)).await.map_err(not_sent)?
-            }
+            Encoded::Large(rope) => Box::pin(self.place(rope, &limits)).await?,
         };
         let call = self.outgoing(method, &parts, deadline, body);
         decode(make(&lane.shared, connection.key, call).await?)
@@ -113,8 +110,9 @@ impl Channel {
         parts: RequestParts,
         deadline: Option<Instant>,
     ) -> Result<Response<R>, Status> {
-        let mut last = None;
-        for _ in 0..BEGINNINGS_MAX {
+        let mut beginnings = 0;
+        loop {
+            beginnings += 1;
             let lane = self.lane();
             let connection = match lane.ready_connection() {
                 Some(connection) => connection,
@@ -123,24 +121,24 @@ impl Channel {
             let limits = self.limits(&parts.metadata, connection);
             let body = match Encoded::new(&message, &limits).map_err(not_sent)? {
                 Encoded::Eager(body) => body,
-                Encoded::Large(rope) => {
-                    let pool = self.inner.runtime.pool();
-                    rope.place(pool, Use::Request, &limits).await.map_err(not_sent)?
-                }
+                Encoded::Large(rope) => self.place(rope, &limits).await?,
             };
             let call = self.outgoing(method, &parts, deadline, body);
             match make(&lane.shared, connection.key, call).await {
                 // That the peer refused it, on a connection that is as good as before, is an answer.
                 Err(status)
-                    if was_not_begun(&status)
-                        && lane.ready_connection().is_none_or(|now| now.key != connection.key) =>
-                {
-                    last = Some(status);
-                }
+                    if beginnings < BEGINNINGS_MAX
+                        && was_not_begun(&status)
+                        && lane.ready_connection().is_none_or(|now| now.key != connection.key) => {}
                 ended => return decode(ended?),
             }
         }
-        Err(last.unwrap_or_else(|| Status::internal("a call was never begun")))
+    }
+
+    /// The large parts of a request go into payload memory.
+    async fn place(&self, rope: Rope, limits: &OutboundLimits) -> Result<Outbound, Status> {
+        let pool = self.inner.runtime.pool();
+        rope.place(pool, Use::Request, limits).await.map_err(not_sent)
     }
 
     fn outgoing(

@@ -79,7 +79,9 @@ impl ReadShare {
 
     /// A READ has ended, or was not posted after all.
     pub(super) fn done(&mut self, turn: &mut ReadTurn, len: u32) {
-        let len = u64::from(len).min(turn.outstanding);
+        let len = u64::from(len);
+        debug_assert!(len <= turn.outstanding, "a READ has ended that took no share");
+        let len = len.min(turn.outstanding);
         turn.outstanding -= len;
         self.outstanding -= len;
     }

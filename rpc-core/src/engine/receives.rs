@@ -200,9 +200,12 @@ impl<D: Device> Engine<D> {
     /// has more than its share.
     fn keep_for_others(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
+        if !self.shortage.is_over(connection.lent()) {
+            return false;
+        }
         // That of a credit-only SEND must stand again: until it does the connection says nothing.
         let credits = connection.protocol.credits();
-        if !self.shortage.is_over(connection.lent()) || credits.standing <= credits.granted {
+        if credits.standing <= credits.granted {
             return false;
         }
         connection.receives -= 1;

@@ -63,7 +63,7 @@ impl Liveness {
         self.pings.is_on().then_some(silence)
     }
 
-    /// When the last one came.
+    /// When the last sign of life came.
     pub(super) fn last_heard(&self) -> Time {
         self.heard
     }

@@ -14,6 +14,9 @@ const SEED: &str = "SIM_SEED";
 const COUNT: &str = "SIM_SEEDS";
 /// The first of them, 0 if it is not set.
 const FROM: &str = "SIM_SEEDS_FROM";
+/// Where a process that runs some of the seeds says how many it ran: a name that matches no test is no failure of
+/// the harness.
+const RAN: &str = "SIM_RAN";
 /// Simulations at once at most: more share caches and finish no sooner.
 const THREADS_MAX: u64 = 8;
 /// Seeds of one process. What a runtime maps is never unmapped, and the kernel gives a process 65,530
@@ -64,6 +67,9 @@ pub fn seeds(count: u64, test: impl Fn(u64) + Sync) -> Seeds {
             count
         }
     };
+    if let Some(path) = std::env::var_os(RAN) {
+        std::fs::write(path, count.to_string()).expect("who asked for these seeds made the folder");
+    }
     Seeds { count, seconds: begun.elapsed().as_secs_f64() }
 }
 
@@ -101,6 +107,7 @@ fn run(seeds: Range<u64>, test: &(impl Fn(u64) + Sync)) -> Result<(), Failed> {
 /// Runs seeds in processes of their own, one after the other, until one fails.
 fn run_in_processes(seeds: Range<u64>, named: &str) {
     let program = std::env::current_exe().expect("a process knows its program");
+    let ran = std::env::temp_dir().join(format!("sim-ran-{}", std::process::id()));
     let mut from = seeds.start;
     while from < seeds.end {
         let count = SEEDS_PER_PROCESS.min(seeds.end - from);
@@ -108,9 +115,17 @@ fn run_in_processes(seeds: Range<u64>, named: &str) {
             .args([named, "--exact", "--nocapture"])
             .env(FROM, from.to_string())
             .env(COUNT, count.to_string())
+            .env(RAN, &ran)
             .status();
         let ended = ended.expect("a process can be started");
         assert!(ended.success(), "a seed from {from} to {} failed: see above", from + count - 1);
+        let told = std::fs::read_to_string(&ran).unwrap_or_default();
+        let _ = std::fs::remove_file(&ran);
+        assert_eq!(
+            told,
+            count.to_string(),
+            "the process that should have run seeds from {from} ran other ones"
+        );
         from += count;
     }
 }

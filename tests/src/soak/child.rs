@@ -76,6 +76,13 @@ impl Process {
         Ok((server, port))
     }
 
+    /// A server, a client that calls it for ever, and the address of both with the server's port.
+    pub(super) fn server_and_rider(args: &Args) -> Result<(Self, Self, String), String> {
+        let (server, port) = Self::server(args, &args.address)?;
+        let client = Self::rider(args, port, args.seed)?;
+        Ok((server, client, with_port(&args.address, port)))
+    }
+
     /// A client that calls for ever the server at this port.
     pub(super) fn rider(args: &Args, port: u16, seed: u64) -> Result<Self, String> {
         Self::rider_that(args, port, seed, None)

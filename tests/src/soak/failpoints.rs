@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use rpc_core::failpoint::Point;
 
-use super::args::{Args, with_port};
+use super::args::Args;
 use super::child::Process;
 use super::kernel::Kernel;
 use super::log::Log;
@@ -71,9 +71,7 @@ fn draw(args: &Args, points: &[Point], round: u32) -> (Point, u64) {
 }
 
 fn servers(args: &Args) -> Result<(), String> {
-    let (mut server, port) = Process::server(args, &args.address)?;
-    let address = with_port(&args.address, port);
-    let client = Process::rider(args, port, args.seed)?;
+    let (mut server, client, address) = Process::server_and_rider(args)?;
     client.line(rider::ROUND, PATIENCE)?;
     server.kill()?;
     client.line(rider::CLEAR, PATIENCE)?;

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::args::{Args, with_port};
+use super::args::Args;
 use super::child::Process;
 use super::kernel::Kernel;
 use super::{PATIENCE, rider, say};
@@ -19,9 +19,7 @@ pub(super) fn run(args: &Args) -> Result<(), String> {
 }
 
 fn kill_servers(args: &Args) -> Result<(), String> {
-    let (mut server, port) = Process::server(args, &args.address)?;
-    let address = with_port(&args.address, port);
-    let client = Process::rider(args, port, args.seed)?;
+    let (mut server, client, address) = Process::server_and_rider(args)?;
     let mut first = None;
     for round in 1..=args.rounds {
         server = kill_server(args, server, &address, &client, &mut first, round)

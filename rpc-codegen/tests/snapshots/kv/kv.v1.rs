@@ -359,6 +359,12 @@ pub struct CoreStats {
     pub receives_posted: u32,
     #[prost(uint32, tag = "13")]
     pub credits_granted: u32,
+    /// Credits that peers were asked to give back, as others were short of them; and those that came back, by
+    /// that or because they were not renewed.
+    #[prost(uint64, tag = "23")]
+    pub credits_recalled: u64,
+    #[prost(uint64, tag = "24")]
+    pub credits_returned: u64,
     /// Messages whose payloads peers may read now, and the memory windows bound for them by the device's
     /// own table.
     #[prost(uint32, tag = "14")]

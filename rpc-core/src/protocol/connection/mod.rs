@@ -458,7 +458,7 @@ impl Connection {
         self.credits.counts()
     }
 
-    /// When the peer's last SEND came.
+    /// When the peer last gave a sign of life: a SEND, or bulk that its device moved.
     pub fn heard(&self) -> Time {
         self.liveness.last_heard()
     }

@@ -6,6 +6,10 @@ pub(crate) use chosen::FailsWhen;
 /// Verbs that a test can let fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
+#[cfg_attr(
+    not(any(test, feature = "test-util")),
+    allow(unreachable_pub, reason = "public where tests choose")
+)]
 pub enum Verb {
     /// Registering memory: out of memory.
     Register,

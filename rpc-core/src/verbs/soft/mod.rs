@@ -70,6 +70,7 @@ pub use device::SoftDevice;
 pub(crate) use fabric::{Cable, Fabric};
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use failing::FailsWhen;
+#[cfg(any(test, feature = "test-util"))]
 pub use failing::Verb;
 pub use mr::SoftMr;
 pub use mw::SoftMw;
