@@ -39,7 +39,7 @@ impl<D: Device> Chain<'_, D> {
                 stopped = self.sends(turn)?;
             }
             self.release_held(true)?;
-            self.reads()?;
+            self.reads(turn)?;
         }
         if self.books.is_empty() && self.has_local_to_post() {
             self.post_local()?;

@@ -152,8 +152,8 @@ impl<D: Device> Engine<D> {
         begun
     }
 
-    /// A handler's place for a call of a server that limits them. If there is none, the call waits, or is
-    /// refused if too many do.
+    /// A handler's place for a call of a server that limits them. If there is none, the call waits; if too
+    /// many do, one of the connection that has most waiting is refused.
     fn place(
         &mut self,
         turn: &Turn<'_>,
@@ -169,23 +169,40 @@ impl<D: Device> Engine<D> {
         {
             return Some((arrived, place));
         }
-        if waiting < load.queued_max as usize {
-            let at = at.unwrap_or_else(|| {
-                let load = std::sync::Arc::clone(load);
-                self.queued.push(Queue { load, calls: Turns::default() });
-                self.queued.len() - 1
-            });
-            let (from, urgent) = (arrived.connection, arrived.urgent);
-            self.queued[at].calls.push(from, urgent, (arrived, method));
-            return None;
+        let (from, urgent) = (arrived.connection, arrived.urgent);
+        if waiting >= load.queued_max as usize {
+            let calls = at.map(|at| &mut self.queued[at].calls);
+            match calls.and_then(|calls| calls.give_way(from, urgent)) {
+                Some((key, (other, _))) => self.refuse_full(turn, load, key, other.call),
+                None => {
+                    self.refuse_full(turn, load, from, arrived.call);
+                    return None;
+                }
+            }
         }
-        self.counters.errors += 1;
-        if let Some(connection) = self.connections.get(arrived.connection) {
-            let code = Code::ResourceExhausted as u32;
-            connection.protocol.refuse(turn.now, arrived.call, code, &load.full());
-            self.mark_dirty(arrived.connection.slot);
-        }
+        let at = at.unwrap_or_else(|| {
+            let load = std::sync::Arc::clone(load);
+            self.queued.push(Queue { load, calls: Turns::default() });
+            self.queued.len() - 1
+        });
+        self.queued[at].calls.push(from, urgent, (arrived, method));
         None
+    }
+
+    /// Refuses a call for which there is neither a handler's place nor one to wait in.
+    fn refuse_full(
+        &mut self,
+        turn: &Turn<'_>,
+        load: &ServerLoad,
+        key: ConnectionKey,
+        call: CallId,
+    ) {
+        self.counters.errors += 1;
+        if let Some(connection) = self.connections.get(key) {
+            let code = Code::ResourceExhausted as u32;
+            connection.protocol.refuse(turn.now, call, code, &load.full());
+            self.mark_dirty(key.slot);
+        }
     }
 
     /// A call was cancelled before its handler began, or after it ended.

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::attention::Seen;
 use super::drive::Turn;
 use super::engine::Engine;
 use super::send_queue::Holds;
@@ -109,7 +110,7 @@ impl<D: Device> Engine<D> {
                 }
                 Holds::Bind | Holds::Drain => {}
                 Holds::Read(read, len) => {
-                    connection.read_at = turn.now;
+                    connection.read_at = Seen::now(turn);
                     self.reads.done(&mut connection.reads, len);
                     failpoint::pass(Point::ReadDone);
                     connection.protocol.on_read_done(turn.now, read, outcome.is_ok());

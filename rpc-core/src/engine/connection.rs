@@ -7,6 +7,7 @@ use slab::Slab;
 
 use super::allowance::{Allowance, Allowed};
 use super::apart::BehindBinds;
+use super::attention::Seen;
 use super::capacity::RECEIVES_GUARANTEED;
 use super::cell::CallCell;
 use super::engine::Reservation;
@@ -66,8 +67,8 @@ pub(super) struct Connection<D: Device> {
     pub(super) transfers: HashMap<TransferId, Vec<PayloadMut>>,
     /// What of its core's READs are its own.
     pub(super) reads: ReadTurn,
-    /// When a READ last brought something, or the first of those that are outstanding began.
-    pub(super) read_at: Time,
+    /// When a READ last brought something, or the first of those that are outstanding was posted.
+    pub(super) read_at: Seen,
     /// What its device had moved when that last counted as a sign of life.
     pub(super) moved_bytes: u64,
     /// When its send queue last moved.
@@ -160,10 +161,11 @@ impl<D: Device> Connection<D> {
         self.stage == Stage::Open
     }
 
-    /// When its READs will have brought nothing for `too_long`; `None` if none is outstanding.
-    pub(super) fn stalls_at(&self, too_long: Duration) -> Option<Time> {
-        let reads = self.is_alive() && self.protocol.reads_outstanding() > 0;
-        reads.then(|| self.read_at + too_long)
+    /// When its READs will have brought nothing for `too_long`, for a core that has missed so much by now;
+    /// `None` if none is outstanding. READs that wait for their core's share are not the peer's delay.
+    pub(super) fn stalls_at(&self, too_long: Duration, missed: Duration) -> Option<Time> {
+        let reads = self.is_alive() && self.reads.outstanding() > 0;
+        reads.then(|| self.read_at.plus(too_long, missed))
     }
 
     /// Whether its device has moved bulk since this was last true. Where payloads fill a slow line, what

@@ -8,6 +8,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::alarms::{AlarmId, Alarms};
+use super::attention::Attention;
 use async_task::Runnable;
 
 use super::capacity::{CALLS_PER_FLUSH, SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
@@ -48,6 +49,7 @@ pub(crate) struct Core {
     sockets_seen: Time,
     published: Time,
     idle_since: Option<Time>,
+    attention: Attention,
     rescued_by_timeout: bool,
 }
 
@@ -88,6 +90,7 @@ impl Core {
             sockets_seen: Time::ZERO,
             published: Time::ZERO,
             idle_since: None,
+            attention: Attention::default(),
             rescued_by_timeout: false,
         })
     }
@@ -129,8 +132,9 @@ impl Core {
         let local = Rc::clone(&self.local);
         let _current = local.enter();
         let shared = Arc::clone(&self.shared);
-        let turn =
-            Turn { now: self.clock.now(), clock: self.clock, shared: &shared, local: &local };
+        let turn = self.begin_turn(&shared, &local);
+        let missed = self.attention.turn(turn.now);
+        let turn = Turn { missed, ..turn };
 
         let mut work = 0;
         for engine in &mut self.engines {
@@ -153,6 +157,11 @@ impl Core {
         self.publish(turn.now, PUBLISH_EVERY);
         self.idle_since = if work > 0 { None } else { self.idle_since.or(Some(turn.now)) };
         (Progress { work }, turn.now)
+    }
+
+    fn begin_turn<'a>(&self, shared: &'a Arc<CoreShared>, local: &'a Rc<Local>) -> Turn<'a> {
+        let (now, missed) = (self.clock.now(), self.attention.missed());
+        Turn { now, missed, clock: self.clock, shared, local }
     }
 
     /// Copies the engines' counters to where other threads read them.
@@ -299,8 +308,7 @@ impl Core {
         }
         let shared = Arc::clone(&self.shared);
         let local = Rc::clone(&self.local);
-        let now = self.clock.now();
-        let turn = Turn { now, clock: self.clock, shared: &shared, local: &local };
+        let turn = self.begin_turn(&shared, &local);
         for key in self.ready.sources() {
             let (engine, source) = Turn::split_key(key);
             if let Some(engine) = self.engines.get_mut(engine) {
@@ -340,6 +348,7 @@ impl Core {
         // announcement, and nothing would be left to end the sleep that follows.
         let idle = armed && self.work().0.is_idle() && !self.has_work();
         if idle {
+            self.attention.rest(None);
             let looks = cfg!(feature = "failpoints") && !self.has_outstanding();
             if looks && self.shared.counters.connections.load(Ordering::Relaxed) > 0 {
                 failpoint::pass(Point::Idle);
@@ -377,7 +386,9 @@ impl Core {
             self.shared.sleeper.retract();
             return;
         }
-        let timeout = self.next_wake(self.clock.now());
+        let now = self.clock.now();
+        let timeout = self.next_wake(now);
+        self.attention.rest(timeout.map(|timeout| now + timeout));
         self.wait_for_events(timeout);
         self.rescued_by_timeout = timeout == Some(SAFETY_SLEEP) && self.ready.timed_out();
         self.idle_since = None;
@@ -425,8 +436,7 @@ impl Core {
         let local = Rc::clone(&self.local);
         let _current = local.enter();
         let shared = Arc::clone(&self.shared);
-        let turn =
-            Turn { now: self.clock.now(), clock: self.clock, shared: &shared, local: &local };
+        let turn = self.begin_turn(&shared, &local);
         let engine = self.engines.get_mut(index).and_then(|engine| engine.as_any().downcast_mut());
         if let Some(engine) = engine {
             f(engine, &turn);
@@ -472,8 +482,7 @@ impl Core {
         let local = Rc::clone(&self.local);
         let _current = local.enter();
         let shared = Arc::clone(&self.shared);
-        let turn =
-            Turn { now: self.clock.now(), clock: self.clock, shared: &shared, local: &local };
+        let turn = self.begin_turn(&shared, &local);
         if let Some(engine) = self.engines.get_mut(index) {
             f(engine.as_mut(), &turn);
         }
@@ -500,8 +509,7 @@ impl Core {
         let local = Rc::clone(&self.local);
         let _current = local.enter();
         let shared = Arc::clone(&self.shared);
-        let turn =
-            Turn { now: self.clock.now(), clock: self.clock, shared: &shared, local: &local };
+        let turn = self.begin_turn(&shared, &local);
         for engine in &mut self.engines {
             engine.shut_down(&turn);
         }

@@ -16,6 +16,8 @@ use crate::Time;
 /// What one turn of a core gives its engines: the time, read once, and the core's own queues.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Time,
+    /// What the core has missed so far, see [`Attention`](super::attention::Attention).
+    pub(crate) missed: Duration,
     pub(crate) clock: Clock,
     pub(crate) shared: &'a Arc<CoreShared>,
     pub(crate) local: &'a Rc<Local>,

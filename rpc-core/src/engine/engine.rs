@@ -78,6 +78,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) reads: ReadShare,
     /// How long a connection's READs may bring nothing while others wait for its memory.
     pub(super) read_stall: Duration,
+    /// What the core had missed when it last looked at them.
+    pub(super) missed: Duration,
     /// How long the device may say nothing of what is posted.
     pub(super) silence_max: Option<Duration>,
     /// Whether the device takes binds and invalidations only by themselves.
@@ -257,6 +259,7 @@ impl<D: Device> Engine<D> {
             fetches: VecDeque::new(),
             reads: ReadShare::new(parts.read_bytes_max),
             read_stall: read_stall(&limits),
+            missed: Duration::ZERO,
             silence_max: limits.silence_max,
             local_ops_alone: limits.local_ops_alone,
             pings: parts.pings.on_device(limits.ack_timeout()),

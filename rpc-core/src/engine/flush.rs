@@ -1,6 +1,7 @@
 //! What connections have to say, as work requests: one chain for each, one doorbell.
 
 use super::apart::BehindBinds;
+use super::attention::Seen;
 use super::capacity::{SEND_SIGNAL_EVERY, SEND_WRS_CONTROL};
 use super::connection::{Connection, LeaseStage};
 use super::drive::Turn;
@@ -137,6 +138,7 @@ pub(super) struct Chain<'a, D: Device> {
         &'a std::collections::HashMap<crate::protocol::TransferId, Vec<crate::mem::PayloadMut>>,
     share: &'a mut ReadShare,
     reads: &'a mut ReadTurn,
+    read_at: &'a mut Seen,
     eager_bytes: usize,
     /// The last SEND: whether it is signaled depends on what follows.
     pub(super) held: Option<(SlotId, Sge)>,
@@ -170,6 +172,7 @@ impl<'a, D: Device> Chain<'a, D> {
             transfers: &connection.transfers,
             share,
             reads: &mut connection.reads,
+            read_at: &mut connection.read_at,
             eager_bytes: connection.eager_bytes as usize,
             held: None,
             apart,
@@ -187,7 +190,7 @@ impl<'a, D: Device> Chain<'a, D> {
         let stopped = self.sends(turn)?;
         // However the flush stopped, something must come back from the device to go on with.
         self.release_held(true)?;
-        self.reads()?;
+        self.reads(turn)?;
         Ok(stopped)
     }
 
@@ -329,11 +332,15 @@ impl<'a, D: Device> Chain<'a, D> {
 
     /// READs, as many as both devices' depths allow, so that the hardware never has to queue one, and no
     /// more than are this connection's share of what its core asks for.
-    pub(super) fn reads(&mut self) -> Result<(), VerbsError> {
+    pub(super) fn reads(&mut self, turn: &Turn<'_>) -> Result<(), VerbsError> {
+        let mut outstanding = self.reads.outstanding();
         while self.room() > 0
             && let Some(len) = self.protocol.next_read_len()
             && self.share.take(self.key, self.reads, len)
         {
+            if std::mem::replace(&mut outstanding, self.reads.outstanding()) == 0 {
+                *self.read_at = Seen::now(turn);
+            }
             let Some(read) = self.protocol.poll_read() else { break };
             let destination = self
                 .transfers

@@ -7,6 +7,7 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::allowance::Allowance;
+use super::attention::Seen;
 use super::capacity::{
     ANSWERS_DIVISOR, CALLS_MAX, LEASES_MAX, METHODS_MAX, READS_MAX, RECEIVES_GUARANTEED,
 };
@@ -22,10 +23,6 @@ use crate::cm::{self, ConnectError, Established, InstallDone};
 use crate::protocol::{self, ConnectionConfig};
 use crate::verbs::{Device, Qp, VerbsError};
 use crate::world;
-
-/// How long an incoming message may wait for memory where the control thread registers it first: it pins
-/// every page, and may have other work. 64 MiB took an emulated machine more than a second.
-const MEMORY_WAIT_PINNED: Duration = Duration::from_secs(5);
 
 /// The peer's CONFIRM must come within this.
 const CONFIRM_WAIT: Duration = Duration::from_secs(5);
@@ -106,7 +103,7 @@ impl<D: Device> Engine<D> {
             local_last: false,
             transfers: HashMap::new(),
             reads: ReadTurn::default(),
-            read_at: turn.now,
+            read_at: Seen::now(turn),
             moved_bytes: 0,
             moved: Moved::at(turn.now),
             fetches: VecDeque::new(),
@@ -188,7 +185,6 @@ impl<D: Device> Engine<D> {
             reads_max: install.reads_max.clamp(1, READS_MAX),
             methods_max: METHODS_MAX,
             pings: self.pings,
-            memory_wait: self.offload.as_ref().map_or(usual.memory_wait, |_| MEMORY_WAIT_PINNED),
             ..usual
         }
     }

@@ -12,6 +12,7 @@ mod alarms;
 mod allowance;
 mod apart;
 mod arrivals;
+mod attention;
 mod calls;
 pub(crate) mod capacity;
 mod cell;

@@ -104,6 +104,11 @@ impl ReadShare {
 }
 
 impl ReadTurn {
+    /// Bytes that READs of the connection were posted for, and that have not come.
+    pub(super) fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
     /// The connection, which [`ReadShare::next`] named, wants no turn.
     pub(super) fn leave(&mut self) {
         self.waits = false;

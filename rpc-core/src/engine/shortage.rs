@@ -1,4 +1,4 @@
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use super::capacity::RECEIVES_LENT_STEP;
@@ -20,6 +20,8 @@ const LOOK_EVERY: Duration = IDLE;
 pub(super) struct Shortage {
     /// In turn; each once, as a connection asks again only when it was given something or has spent it all.
     wanting: VecDeque<ConnectionKey>,
+    /// Those in it, for there may be as many as there are connections.
+    listed: HashSet<ConnectionKey>,
     /// What each borrower may keep while others are short; `None` until it is known.
     fair: Option<u32>,
     /// When to look next.
@@ -29,7 +31,7 @@ pub(super) struct Shortage {
 impl Shortage {
     /// A connection that was lent so many is short of more.
     pub(super) fn wants(&mut self, key: ConnectionKey, lent: u32) {
-        if self.room(lent) > 0 && !self.wanting.contains(&key) {
+        if self.room(lent) > 0 && self.listed.insert(key) {
             self.wanting.push_back(key);
         }
     }
@@ -45,7 +47,9 @@ impl Shortage {
 
     /// It is not short any more.
     pub(super) fn drop_first(&mut self) {
-        self.wanting.pop_front();
+        if let Some(first) = self.wanting.pop_front() {
+            self.listed.remove(&first);
+        }
         if self.wanting.is_empty() {
             self.fair = None;
         }
@@ -90,6 +94,9 @@ impl Shortage {
         wanting.retain(|key| {
             let room = lent(*key).map_or(0, |lent| self.room(lent));
             wanted += room;
+            if room == 0 {
+                self.listed.remove(key);
+            }
             room > 0
         });
         self.wanting = wanting;

@@ -134,12 +134,17 @@ fn in_order<K: Ord, V>(map: &mut HashMap<K, V>) -> Vec<V> {
 impl<D: Device> Engine<D> {
     /// Ends a connection: every call of it ends now, its resources when the device has let go.
     pub(super) fn lose(&mut self, turn: &Turn<'_>, slot: u32, loss: Loss) {
-        if matches!(loss, Loss::Violation(_)) {
+        let Some(connection) = self.connections.at(slot).filter(|c| c.is_alive()) else { return };
+        let text = loss.text(&connection.peer);
+        if matches!(loss, Loss::Stalled | Loss::Mute(_)) {
+            connection.protocol.give_up(&text);
+        }
+        if matches!(loss, Loss::Violation(_) | Loss::Stalled | Loss::Mute(_)) {
             // The state machine has an ERROR frame for the peer, if there is a credit for it.
             self.flush_connection(turn, slot);
         }
+        // To say it may have failed, and that is a loss too.
         let Some(connection) = self.connections.at(slot).filter(|c| c.is_alive()) else { return };
-        let text = loss.text(&connection.peer);
         if loss.is_error() {
             self.counters.errors += 1;
             tracing::warn!(slot, peer = ?connection.peer.remote_addr, "{text}");

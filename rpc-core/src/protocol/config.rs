@@ -3,6 +3,11 @@ use std::time::Duration;
 
 use crate::{Pings, Time};
 
+/// How long an incoming message waits for memory. Memory comes back as handlers end and answers are taken,
+/// so this is a matter of load: the sender is slowed rather than refused. The device may be the slow one
+/// too: to register 64 MiB took an emulated machine more than a second.
+const MEMORY_WAIT: Duration = Duration::from_secs(5);
+
 /// Which side of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -87,7 +92,7 @@ impl Default for ConnectionConfig {
             // What most NICs serve per QP.
             reads_max: 16,
             methods_max: super::METHODS_MAX,
-            memory_wait: Duration::from_secs(1),
+            memory_wait: MEMORY_WAIT,
             close_wait: Duration::from_secs(5),
             pings: Pings::new(),
         }

@@ -71,8 +71,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Calls that may wait for a handler of this server to end; more are refused, RESOURCE_EXHAUSTED and not
-    /// executed. A call that waits ends with its deadline; urgent ones wait before the others. 0 to 65,536; default: 1024. Of no meaning
+    /// Calls that may wait for a handler of this server to end; for one more, the newest of the connection that
+    /// has most waiting is refused, RESOURCE_EXHAUSTED and not executed: the flood's, not that of who comes
+    /// later. A call that waits ends with its deadline; urgent ones wait before the others. 0 to 65,536; default: 1024. Of no meaning
     /// without [`calls_max`](Self::calls_max).
     pub fn calls_queued_max(mut self, calls: u32) -> Self {
         self.limits.calls_queued_max = calls.min(CALLS_QUEUED_MAX);

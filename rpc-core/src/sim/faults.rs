@@ -4,8 +4,9 @@ use std::time::Duration;
 /// What goes wrong in a simulation, and how often: the rest is drawn from the seed.
 ///
 /// Times are virtual. Rates are means: "a kill each second" is a time between nothing and two seconds.
-/// Faults stop at [`until`](Self::until); then every node that is down or stopped comes back at its time,
-/// and every partition ends at its own.
+/// From [`until`](Self::until) on no node is killed or stopped, and nothing cut or parted; then every node that is down
+/// or stopped comes back at its time, and every partition ends at its own. Messages and notifications that are
+/// late or lost, and verbs that fail, go on until [`Sim::calm`](super::Sim::calm).
 #[derive(Clone, Debug)]
 #[must_use = "a plan does nothing until a Sim is made from it"]
 pub struct Faults {
@@ -101,7 +102,7 @@ impl Faults {
         self
     }
 
-    /// A node is killed once in `mean`, and stays down for as long as [`down`](Self::down) says.
+    /// A node is killed once in `mean`, which is at least a millisecond, and stays down for as long as [`down`](Self::down) says.
     pub const fn kills(mut self, mean: Duration) -> Self {
         self.kills = Some(mean);
         self
@@ -138,7 +139,7 @@ impl Faults {
         self
     }
 
-    /// When faults stop. Default: never.
+    /// When the last node is killed or stopped, and the last link cut. Default: never.
     pub const fn until(mut self, until: Duration) -> Self {
         self.until = until;
         self

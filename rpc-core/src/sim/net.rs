@@ -185,9 +185,10 @@ impl Net {
         self.parted.push(Parted { nodes: [one, other], until });
     }
 
-    /// Ends all partitions.
-    pub(super) fn heal(&mut self) {
+    /// Ends all partitions. What is sent from now on is late as these say.
+    pub(super) fn calm(&mut self, faults: &Faults) {
         self.parted.clear();
+        self.faults = faults.clone();
     }
 
     fn find(&self, address: &Address) -> Result<usize, ConnectError> {

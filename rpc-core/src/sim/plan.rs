@@ -19,6 +19,9 @@ pub(super) struct Plan {
     until: Duration,
 }
 
+/// A mean below this is taken for it: with none at all, time would never pass.
+const MEAN_MIN: Duration = Duration::from_millis(1);
+
 impl Plan {
     pub(super) fn new(faults: &Faults, dice: &mut Dice) -> Self {
         let kinds = [
@@ -28,7 +31,8 @@ impl Plan {
             (Kind::Part, faults.partitions),
         ];
         let begun = |(kind, mean): (Kind, Option<Duration>)| {
-            mean.map(|mean| (dice.until_next(mean), kind, mean))
+            let mean = mean?.max(MEAN_MIN);
+            Some((dice.until_next(mean), kind, mean))
         };
         Self { next: kinds.into_iter().filter_map(begun).collect(), until: faults.until }
     }

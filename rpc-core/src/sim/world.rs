@@ -251,8 +251,8 @@ impl Sim {
     /// goes wrong.
     pub fn calm(&mut self) {
         self.plan.end();
-        self.net.lock().heal();
         self.faults = Faults { delay: self.faults.delay.clone(), ..Faults::none() };
+        self.net.lock().calm(&self.faults);
         self.within(|sim| {
             for node in 0..sim.hosts.len() {
                 sim.hosts[node].arm_verbs(true, 0);

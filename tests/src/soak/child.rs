@@ -26,6 +26,13 @@ fn shared(args: &Args) -> Vec<String> {
 /// Where a process is to kill itself, by the failpoint's name, and how often it passes that before.
 pub(super) type Dies = Option<(&'static str, u64)>;
 
+/// What a process holds of the system.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outside {
+    pub(super) descriptors: usize,
+    pub(super) threads: usize,
+}
+
 /// A process of this program that another one started.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -192,6 +199,32 @@ impl Process {
         let asked = writeln!(input).and_then(|()| input.flush());
         asked.map_err(|error| format!("the {} cannot be asked: {error}", self.name))?;
         self.line("", PATIENCE)
+    }
+
+    /// Its descriptors and threads now, counted from outside.
+    #[cfg_attr(not(feature = "failpoints"), allow(dead_code))]
+    pub(super) fn outside(&self) -> Result<Outside, String> {
+        let count = |of: &str| {
+            let path = format!("/proc/{}/{of}", self.child.id());
+            let entries = std::fs::read_dir(&path).map_err(|error| format!("{path}: {error}"))?;
+            Ok::<_, String>(entries.count())
+        };
+        Ok(Outside { descriptors: count("fd")?, threads: count("task")? })
+    }
+
+    /// Waits until it has no more descriptors and threads than it had.
+    #[cfg_attr(not(feature = "failpoints"), allow(dead_code))]
+    pub(super) fn is_back_to(&self, before: Outside) -> Result<(), String> {
+        let mut now = self.outside()?;
+        let back =
+            |now: Outside| now.descriptors <= before.descriptors && now.threads <= before.threads;
+        if eventually(PATIENCE, || {
+            now = self.outside().unwrap_or(now);
+            back(now)
+        }) {
+            return Ok(());
+        }
+        Err(format!("the {} has {now:?} left, and had {before:?}", self.name))
     }
 
     /// Kills it as `kill -9` does. It must live until then.

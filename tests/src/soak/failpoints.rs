@@ -75,11 +75,12 @@ fn servers(args: &Args) -> Result<(), String> {
     client.line(rider::ROUND, PATIENCE)?;
     server.kill()?;
     client.line(rider::CLEAR, PATIENCE)?;
-    let baseline = Kernel::read();
+    let (baseline, of_client) = (Kernel::read(), client.outside()?);
     for round in 0..args.rounds {
         let (point, times) = draw(args, &OF_SERVERS, round);
         let told = kill_server(args, &address, &client, point, times)
             .and_then(|told| baseline.is_back().map(|()| told))
+            .and_then(|told| client.is_back_to(of_client).map(|()| told))
             .map_err(|wrong| format!("server at {} ({times}): {wrong}", point.name()))?;
         say(&format!("server died at {} ({times}): {told}", point.name()));
     }
@@ -130,7 +131,12 @@ fn kill_server(
 
 fn clients(args: &Args) -> Result<(), String> {
     let (mut server, port) = Process::server(args, &args.address)?;
-    let mut first = None;
+    // With its first client the server begins to listen for links of devices, and goes on with that.
+    let mut client = Process::rider(args, port, args.seed + 1 + u64::from(args.rounds))?;
+    client.line(rider::ROUND, PATIENCE)?;
+    client.kill()?;
+    server.at_rest()?;
+    let (baseline, of_server) = (Kernel::read(), server.outside()?);
     for round in 0..args.rounds {
         let (point, times) = draw(args, &OF_CLIENTS, round);
         let seed = args.seed + 1 + u64::from(round);
@@ -152,7 +158,7 @@ fn clients(args: &Args) -> Result<(), String> {
             point.name(),
             took.as_millis()
         ));
-        first.get_or_insert_with(Kernel::read).is_back().map_err(of)?;
+        baseline.is_back().and_then(|()| server.is_back_to(of_server)).map_err(of)?;
     }
     server.end()
 }

@@ -9,6 +9,8 @@ mod ledger;
 mod seeds;
 mod service;
 mod shares;
+mod slow;
+mod stalls;
 mod verbs;
 mod workload;
 

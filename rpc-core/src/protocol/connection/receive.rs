@@ -88,6 +88,18 @@ impl Connection {
         received
     }
 
+    /// This side ends the connection because of the peer's delay, and has a last word for it, as after a
+    /// `Violation`.
+    pub fn give_up(&mut self, why: &str) {
+        if matches!(self.state, State::Broken | State::Closed) {
+            return;
+        }
+        self.outbox.clear();
+        let notice = (Code::Unavailable as u32, why.to_owned());
+        self.outbox.error = self.is_confirmed().then_some(notice);
+        self.state = State::Broken;
+    }
+
     /// `n` more receives stand in the SRQ for this connection: first the guaranteed two, later one
     /// for each SEND that was parsed, and loans. Only these are granted to the peer.
     pub fn on_receives_posted(&mut self, n: u32) {

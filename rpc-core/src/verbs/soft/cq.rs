@@ -3,6 +3,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::device::Shared;
+use super::failing::Verb;
 use super::rule::{Rule, Rules};
 use super::table::Id;
 use crate::Time;
@@ -122,6 +123,7 @@ impl Cq for SoftCq {
     }
 
     fn arm(&mut self) -> Result<(), VerbsError> {
+        self.shared.failing.check(Verb::Arm, "arming a completion queue")?;
         let mut state = self.shared.lock();
         state.prepare_sleep();
         match state.core.env.cqs.get_mut(self.id) {

@@ -25,6 +25,10 @@ pub enum Verb {
     PostSend,
     /// Posting a chain of receives, in the same way.
     PostRecv,
+    /// Asking for a notification of the next completion.
+    Arm,
+    /// A queue pair to ERR: it stays as it is.
+    ToErr,
 }
 
 /// Which verbs of a device fail, though nothing is wrong.

@@ -168,6 +168,7 @@ impl Qp for SoftQp {
     }
 
     fn to_err(&mut self) -> Result<(), VerbsError> {
+        self.shared.failing.check(Verb::ToErr, "ending a queue pair (ERR)")?;
         let mut state = self.shared.lock();
         let core = &mut state.core;
         if let Some(qp) = core.qps.get_mut(self.id) {
