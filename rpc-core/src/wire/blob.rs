@@ -135,6 +135,8 @@ pub struct AddressBlob {
     pub boot_id: u128,
     /// The connection's epoch.
     pub epoch: u32,
+    /// The candidate of the accepting side's hello that the connecting side has chosen; 0: none was named.
+    pub candidate: u8,
     /// The software device's link; there exactly if `kind` is [`DeviceKind::Soft`].
     pub soft: Option<SoftLink>,
 }
@@ -161,6 +163,7 @@ impl AddressBlob {
             remote_invalidate: false,
             boot_id: 0,
             epoch: 0,
+            candidate: 0,
             soft: Some(link),
         }
     }
@@ -194,7 +197,8 @@ impl AddressBlob {
         let mtu = reader.u32("blob MTU")?;
         let max_rd_atomic = reader.u8("blob max_rd_atomic")?;
         let max_dest_rd_atomic = reader.u8("blob max_dest_rd_atomic")?;
-        reader.reserved::<2>("blob")?;
+        let candidate = reader.u8("blob candidate")?;
+        reader.reserved::<1>("blob")?;
         let epoch = reader.u32("blob epoch")?;
         let message_bytes_max = reader.u32("blob longest message")?;
         reader.reserved::<4>("blob")?;
@@ -222,6 +226,7 @@ impl AddressBlob {
             remote_invalidate: flags & REMOTE_INVALIDATE != 0,
             boot_id,
             epoch,
+            candidate,
             soft,
         };
         blob.check()?;
@@ -248,7 +253,8 @@ impl AddressBlob {
         w.u32(self.mtu)?;
         w.u8(self.max_rd_atomic)?;
         w.u8(self.max_dest_rd_atomic)?;
-        w.u16(0)?;
+        w.u8(self.candidate)?;
+        w.u8(0)?;
         w.u32(self.epoch)?;
         w.u32(self.message_bytes_max)?;
         w.u32(0)?;
@@ -275,6 +281,7 @@ impl fmt::Debug for AddressBlob {
             .field("window", &self.window)
             .field("remote_invalidate", &self.remote_invalidate)
             .field("epoch", &self.epoch)
+            .field("candidate", &self.candidate)
             .field("soft", &self.soft)
             .finish_non_exhaustive()
     }

@@ -4,7 +4,9 @@ use std::fmt;
 
 use super::error::{at_least, at_most};
 use super::reader::text;
-use super::{DecodeError, Full, Reader, VERSION_MAX, VERSION_MIN, WindowType, Writer};
+use super::{
+    Candidate, DecodeError, Full, Reader, VERSION_MAX, VERSION_MIN, WindowType, Writer, candidate,
+};
 
 pub use super::handshake::{CONTROL_BYTES_MAX as HELLO_BYTES_MAX, frame_len};
 
@@ -129,6 +131,9 @@ pub struct Hello {
     pub name: String,
     /// How it guards memory that peers may READ.
     pub window: WindowType,
+    /// What the accepting side can make the queue pair on, in the order that it prefers; none: what its
+    /// address says. At most [`CANDIDATES_MAX`](candidate::CANDIDATES_MAX).
+    pub candidates: Vec<Candidate>,
 }
 
 /// What two hellos agree on.
@@ -203,6 +208,7 @@ impl Hello {
             message_bytes_max: 64 << 20,
             name: String::new(),
             window: WindowType::None,
+            candidates: Vec::new(),
         }
     }
 
@@ -255,6 +261,8 @@ impl Hello {
             return Err(DecodeError::Unaligned { field, value, of: 8 });
         }
         at_least("hello longest message", self.message_bytes_max, 1)?;
+        let candidates = self.candidates.len() as u64;
+        at_most("hello candidates", candidates, candidate::CANDIDATES_MAX as u64)?;
         at_most("hello peer name length", self.name.len() as u64, PEER_NAME_BYTES_MAX as u64)
     }
 
@@ -290,6 +298,7 @@ impl Hello {
                 .ok_or(DecodeError::Missing { field: "hello longest message" })?,
             name: values.name.unwrap_or_default().to_owned(),
             window: values.window.unwrap_or_default(),
+            candidates: values.candidates.unwrap_or_default(),
         };
         hello.check()?;
         Ok(hello)
@@ -316,6 +325,12 @@ impl Hello {
         if !self.name.is_empty() {
             tlv(w, tag::NAME, self.name.as_bytes())?;
         }
+        if !self.candidates.is_empty() {
+            w.u16(tag::CANDIDATES)?;
+            w.len_u16(self.candidates.len() * candidate::CANDIDATE_BYTES)?;
+            w.u32(0)?;
+            Candidate::encode_all(&self.candidates, w)?;
+        }
         Ok(())
     }
 }
@@ -334,6 +349,7 @@ impl fmt::Debug for Hello {
             .field("message_bytes_max", &self.message_bytes_max)
             .field("name", &self.name)
             .field("window", &self.window)
+            .field("candidates", &self.candidates)
             .finish_non_exhaustive()
     }
 }
@@ -347,6 +363,7 @@ mod tag {
     pub(super) const MESSAGE_BYTES_MAX: u16 = 5;
     pub(super) const NAME: u16 = 6;
     pub(super) const WINDOW: u16 = 7;
+    pub(super) const CANDIDATES: u16 = 8;
 }
 
 /// The values that a hello may hold.
@@ -359,6 +376,7 @@ struct Values<'a> {
     message_bytes_max: Option<u64>,
     name: Option<&'a str>,
     window: Option<WindowType>,
+    candidates: Option<Vec<Candidate>>,
 }
 
 impl<'a> Values<'a> {
@@ -399,6 +417,9 @@ impl<'a> Values<'a> {
                 let window = WindowType::from_u8(field, reader.u8(field)?)?;
                 reader.end(field)?;
                 put(field, &mut self.window, window)
+            }
+            tag::CANDIDATES => {
+                put("hello candidates", &mut self.candidates, Candidate::decode_all(value)?)
             }
             // Of a later version, which this one may do without.
             _ => Ok(()),

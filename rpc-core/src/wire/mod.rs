@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blob;
+pub mod candidate;
 pub mod control;
 pub mod descriptor;
 mod error;
@@ -36,6 +37,7 @@ mod writer;
 mod tests;
 
 pub use blob::{AddressBlob, DeviceKind, GidType, LinkLayer, SoftLink, WindowType};
+pub use candidate::Candidate;
 pub use control::{Cancel, CancelReason, Confirm, Count, GoAway, Nonce, Notice};
 pub use control::{Release, ReleaseOutcome, Releases};
 pub use descriptor::PayloadDescriptor;

@@ -68,14 +68,30 @@ fn ibv_blob() -> AddressBlob {
     }
 }
 
-fn control_samples() -> [(&'static str, ControlMessage); 6] {
+fn hello_with_candidates() -> Hello {
+    let over_roce = Candidate {
+        number: 1,
+        kind: DeviceKind::Ibv,
+        link_layer: LinkLayer::Ethernet,
+        gid_type: GidType::RoceV2,
+        gid: ibv_blob().gid,
+    };
+    Hello { candidates: vec![over_roce, Candidate::soft(2)], ..hello() }
+}
+
+fn control_samples() -> [(&'static str, ControlMessage); 8] {
     let text = "versions 1 to 1 and 2 to 3".to_owned();
     [
         ("control-hello", ControlMessage::Hello(hello())),
+        ("control-hello-candidates", ControlMessage::Hello(hello_with_candidates())),
         ("control-blob-soft-v4", ControlMessage::Blob(soft_blob(Some("10.0.0.1:7471")))),
         ("control-blob-soft-v6", ControlMessage::Blob(soft_blob(Some("[2001:db8::1]:7471")))),
         ("control-blob-soft-silent", ControlMessage::Blob(soft_blob(None))),
         ("control-blob-ibv", ControlMessage::Blob(ibv_blob())),
+        (
+            "control-blob-ibv-candidate",
+            ControlMessage::Blob(AddressBlob { candidate: 1, ..ibv_blob() }),
+        ),
         ("control-refused", ControlMessage::Refused(Refusal { code: 9, text })),
     ]
 }
@@ -222,7 +238,8 @@ fn what_a_later_version_adds_is_skipped() {
     };
     let hello = ControlMessage::Hello(hello());
     assert_eq!(ControlMessage::decode(&bytes("control-hello-future")), Ok(hello));
-    let blob = ControlMessage::Blob(ibv_blob());
+    // Of the bytes that were reserved when the sample was made, one is the candidate's number now.
+    let blob = ControlMessage::Blob(AddressBlob { candidate: 255, ..ibv_blob() });
     assert_eq!(ControlMessage::decode(&bytes("control-blob-ibv-future")), Ok(blob));
     let send = bytes("send-longer-header-future");
     let (header, frames) = walk(&send).unwrap();

@@ -242,7 +242,12 @@ proptest! {
         message_bytes_max in 1..u64::MAX,
         name in "[ -~]{0,64}",
         windows: bool,
+        candidates in vec((1..=255_u8, 0..2_usize, 0..3_usize, 0..4_usize, any::<[u8; 16]>()), 0..8),
     ) {
+        let candidate = |(number, kind, link_layer, gid_type, gid): (u8, usize, usize, usize, _)| {
+            let (kind, link_layer) = (DeviceKind::ALL[kind], LinkLayer::ALL[link_layer]);
+            Candidate { number, kind, link_layer, gid_type: GidType::ALL[gid_type], gid }
+        };
         let message = ControlMessage::Hello(Hello {
             version_min,
             version_max: version_min + more,
@@ -256,6 +261,7 @@ proptest! {
             message_bytes_max,
             name,
             window: if windows { WindowType::Type2 } else { WindowType::None },
+            candidates: candidates.into_iter().map(candidate).collect(),
         });
         let bytes = message.encode().unwrap();
         prop_assert_eq!(hello::frame_len(&bytes), Ok(Some(bytes.len())));
@@ -270,7 +276,7 @@ proptest! {
         mtu in blob::MTU_BYTES_MIN..=blob::MTU_BYTES_MAX,
         (max_rd_atomic, max_dest_rd_atomic) in any::<(u8, u8)>(),
         message_bytes_max in 1..u32::MAX,
-        (remote_invalidate, boot_id, epoch) in any::<(bool, u128, u32)>(),
+        (remote_invalidate, boot_id, epoch, candidate) in any::<(bool, u128, u32, u8)>(),
         soft in option::of((any::<u64>(), option::of((any::<core::net::IpAddr>(), 1..u16::MAX)))),
     ) {
         let soft = soft.map(|(guid, dial)| SoftLink { guid, dial: dial.map(|at| at.into()) });
@@ -291,6 +297,7 @@ proptest! {
             remote_invalidate,
             boot_id,
             epoch,
+            candidate,
             soft,
         });
         let bytes = message.encode().unwrap();
