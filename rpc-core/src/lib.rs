@@ -55,6 +55,7 @@ mod world;
 
 pub use caller::{Caller, Idempotency, MethodDescriptor, MethodKind};
 pub use client::{Channel, ChannelBuilder, ChannelState};
+pub use cm::RdmaOptions;
 pub use detach::detach;
 pub use engine::{JoinError, JoinHandle, Progress};
 pub use message::{Extensions, IntoRequest, Peer, Request, RequestParts, Response, Streaming};

@@ -66,6 +66,8 @@ pub struct Peer {
     pub remote_addr: Option<SocketAddr>,
     /// This end of the control connection; `None` inside one process.
     pub local_addr: Option<SocketAddr>,
+    /// What carries the connection: `"soft"` or `"rdma"`.
+    pub device: &'static str,
 }
 
 /// What travels beside a request.

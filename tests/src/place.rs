@@ -46,6 +46,11 @@ impl Place {
         format!("{}{}:{port}", self.scheme, self.host)
     }
 
+    /// The same host by another scheme, such as `auto://`.
+    pub fn by(&self, scheme: &str) -> Self {
+        Self { scheme: scheme.to_owned(), host: self.host }
+    }
+
     /// The host alone.
     pub fn host(&self) -> IpAddr {
         self.host

@@ -13,11 +13,22 @@ use crate::text::{self, grouped};
 
 /// `kv stats`
 pub(crate) fn run(args: &StatsArgs) -> Result<Exit, Failure> {
-    let stats = rpc_core::block_on(async {
-        let client = KvClient::new(ops::connect(&args.server).await?);
-        Ok::<_, Failure>(client.stats(StatsRequest {}).await?.into_inner())
+    let (stats, path) = rpc_core::block_on(async {
+        let channel = ops::connect(&args.server).await?;
+        let stats = KvClient::new(channel.clone()).stats(StatsRequest {}).await?.into_inner();
+        Ok::<_, Failure>((stats, channel.path()))
     })?;
-    let text = if args.json { format!("{:#}\n", to_json(&stats)) } else { to_text(&stats) };
+    let text = if args.json {
+        let mut object = to_json(&stats);
+        let (device, reason) = path.split_once(": ").unwrap_or((&path, ""));
+        object["path"] = json!({ "device": device, "reason": reason });
+        format!("{object:#}\n")
+    } else {
+        format!(
+            "{}\n this connection is carried by {path}\n",
+            to_text(&stats).trim_end_matches('\n')
+        )
+    };
     out(text.as_bytes())?;
     Ok(Exit::Done)
 }

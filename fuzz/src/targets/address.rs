@@ -60,5 +60,5 @@ fn check(text: &str) {
         assert!(!name.is_empty() && name.len() <= 253 && name.is_ascii());
     }
     assert!(address.scheme() != Scheme::Soft || *address.options() == Default::default());
-    assert!(address.path().is_ok() || address.scheme() == Scheme::Rdma);
+    assert!(address.device().is_ok() || address.scheme() == Scheme::Rdma);
 }

@@ -95,6 +95,7 @@ impl Side {
             name: name.to_owned(),
             eager_bytes: 9216,
             message_bytes_max: 1 << 20,
+            candidates: Vec::new(),
         };
         let ip = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let handshake = match role {
@@ -113,7 +114,7 @@ impl Side {
             self.handshake.on_sent(self.handshake.outbound().len());
             match self.handshake.need()? {
                 Need::Bytes => return Ok(true),
-                Need::Open => self.handshake.on_opened(own_address())?,
+                Need::Open => self.handshake.on_opened(own_address(), 0)?,
                 Need::Connect(peer) => {
                     connectable(&peer);
                     let outcome = self.handshake.outcome()?;

@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use rpc_core::wire::candidate::CANDIDATES_MAX;
 use rpc_core::wire::hello::{EAGER_BYTES_MAX, EAGER_BYTES_MIN, PEER_NAME_BYTES_MAX};
 use rpc_core::wire::{
-    AddressBlob, ControlMessage, DecodeError, DeviceKind, Features, GidType, Hello, LinkLayer,
-    PayloadDescriptor, Refusal, Role, Segment, SoftLink, WindowType, blob,
+    AddressBlob, Candidate, ControlMessage, DecodeError, DeviceKind, Features, GidType, Hello,
+    LinkLayer, PayloadDescriptor, Refusal, Role, Segment, SoftLink, WindowType, blob,
 };
 
 use crate::recipe::Recipe;
@@ -41,7 +42,18 @@ pub(crate) fn hello(r: &mut Recipe<'_>) -> Hello {
         message_bytes_max: r.number().max(1),
         name: r.text(PEER_NAME_BYTES_MAX).into(),
         window: if r.flag() { WindowType::Type2 } else { WindowType::None },
+        candidates: (0..r.below(CANDIDATES_MAX + 1)).map(|_| candidate(r)).collect(),
         ..Hello::new(role, u128::from(r.number()), r.array())
+    }
+}
+
+fn candidate(r: &mut Recipe<'_>) -> Candidate {
+    Candidate {
+        number: r.u8().max(1),
+        kind: r.pick(DeviceKind::ALL).unwrap_or(DeviceKind::Soft),
+        link_layer: r.pick(LinkLayer::ALL).unwrap_or(LinkLayer::Unspecified),
+        gid_type: r.pick(GidType::ALL).unwrap_or(GidType::None),
+        gid: r.array(),
     }
 }
 
@@ -64,6 +76,7 @@ pub(crate) fn address_blob(r: &mut Recipe<'_>) -> AddressBlob {
         remote_invalidate: r.flag(),
         boot_id: u128::from(r.number()),
         epoch: r.number32(),
+        candidate: r.u8(),
         soft,
     }
 }

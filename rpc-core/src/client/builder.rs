@@ -112,13 +112,12 @@ impl ChannelBuilder {
     /// INVALID_ARGUMENT for an address that cannot be understood.
     pub fn connect_lazy(self) -> Result<Channel, Status> {
         let address: Address = self.address.parse().map_err(ConnectError::from)?;
-        let path = address.path()?;
+        address.device()?;
         let runtime = match self.runtime {
             Some(runtime) => runtime,
             None => Runtime::shared()?,
         };
-        let target = Target::Address(address);
-        let path = (path.device, path.reason);
-        Ok(Channel::new(runtime, target, self.address, path, self.options, None))
+        let target = Target::Address(address.with_defaults(runtime.rdma_options()));
+        Ok(Channel::new(runtime, target, self.address, self.options, None))
     }
 }

@@ -31,7 +31,6 @@ pub(super) struct Inner {
     pub(super) options: ChannelOptions,
     pub(super) watch: Arc<Watch>,
     shown: String,
-    path: (&'static str, &'static str),
     /// What ends with the channel: its server, if that is in this process.
     _keeps: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -70,7 +69,6 @@ impl Channel {
         runtime: Runtime,
         target: Target,
         shown: String,
-        path: (&'static str, &'static str),
         options: ChannelOptions,
         keeps: Option<Box<dyn Any + Send + Sync>>,
     ) -> Self {
@@ -79,7 +77,7 @@ impl Channel {
             .flat_map(|core| std::iter::repeat_n(core, options.connections_per_core))
             .map(|core| Lane::new(&runtime, core, target.clone(), &options, &watch))
             .collect();
-        let inner = Inner { runtime, lanes, options, watch, shown, path, _keeps: keeps };
+        let inner = Inner { runtime, lanes, options, watch, shown, _keeps: keeps };
         Self { inner: Arc::new(inner) }
     }
 
@@ -93,7 +91,6 @@ impl Channel {
             runtime,
             Target::InProcess { server },
             "in-process".to_owned(),
-            ("soft", "client and server are in one process"),
             ChannelOptions::default(),
             Some(keeps),
         );
@@ -123,9 +120,12 @@ impl Channel {
         StateChange { inner: Arc::clone(&self.inner), from, place: None }
     }
 
-    /// Which kind of device carries the calls, and why it was chosen.
+    /// Which kind of device carries the calls, `soft` or `rdma`, and why it was chosen, as in "soft: the address
+    /// says soft://". Of the connection that was made last, which with `auto://` the server has a say in; all of
+    /// a channel's take the same way as long as that can be had.
     pub fn path(&self) -> String {
-        format!("{}: {}", self.inner.path.0, self.inner.path.1)
+        let paths = self.inner.lanes.iter().find_map(|lane| lane.path());
+        paths.map_or_else(|| "not connected yet".to_owned(), |path| path.to_string())
     }
 
     /// A buffer of `len` bytes in payload memory. Filled and frozen into a `bytes` field, it is

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::backoff::Backoff;
 use super::builder::ChannelOptions;
 use super::watch::Watch;
-use crate::cm::{ConnectFailure, ConnectRequest, Target};
+use crate::cm::{ConnectFailure, ConnectRequest, Path, Route, Target};
 use crate::engine::{AlarmId, ConnectionKey, CoreShared, Negotiated, Observer};
 use crate::{Code, Execution, Runtime, Status, Time, world};
 
@@ -16,6 +16,8 @@ pub(super) struct Lane {
     pub(super) core: usize,
     pub(super) shared: Arc<CoreShared>,
     target: Target,
+    /// Which of the server's devices the connection takes.
+    route: Arc<Route>,
     connect_timeout: Duration,
     backoff: Backoff,
     watch: Arc<Watch>,
@@ -76,6 +78,7 @@ impl Lane {
             core,
             shared: Arc::clone(&runtime.core_handles()[core].shared),
             target,
+            route: Arc::default(),
             connect_timeout: options.connect_timeout,
             backoff: options.backoff,
             watch: Arc::clone(watch),
@@ -170,6 +173,7 @@ impl Lane {
             target: self.target.clone(),
             core: self.core,
             deadline: world::now() + self.connect_timeout,
+            route: Arc::clone(&self.route),
             context: Box::new(observer),
             done: Box::new(move |result| {
                 // On success the engine tells the observer when both sides have confirmed.
@@ -180,9 +184,21 @@ impl Lane {
         });
     }
 
+    /// What carries the connection, or carried the last one.
+    pub(super) fn path(&self) -> Option<Path> {
+        self.route.path()
+    }
+
     fn fail(&self, status: Status) {
         let mut state = self.lock();
         state.connecting = false;
+        let another_way = self.route.failed(status.message(), world::now());
+        if another_way && !state.closed {
+            tracing::warn!(%status, "a way to the server failed; the next one is tried");
+            // At once: whoever waits goes on waiting, and begins the attempt.
+            (state.failure, state.next_attempt) = (None, None);
+            return self.tell(state);
+        }
         state.failure = Some((state.attempts, status));
         state.failures = state.failures.saturating_add(1);
         let pause = self.backoff.after(state.failures, random());
@@ -244,6 +260,9 @@ impl Observer for Lane {
             drop(state);
             self.close_connection(key);
             return;
+        }
+        if let Some(path) = self.route.connected() {
+            tracing::info!(core = self.core, %path, "connected");
         }
         (state.failure, state.failures, state.next_attempt) = (None, 0, None);
         state.connection = Some(Connection { key, negotiated });

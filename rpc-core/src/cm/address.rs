@@ -17,7 +17,7 @@ const DEVICE_BYTES_MAX: usize = 63;
 /// Where a server is: `scheme://host:port[?option=value&…]`.
 ///
 /// - `soft://` uses the software device, `rdma://` insists on RDMA, `auto://` takes RDMA when both
-///   ends can ([`Address::path`] says which and why).
+///   ends can; a server at `auto://` serves clients of both kinds.
 /// - The host is a name, an IPv4 address, or an IPv6 address in brackets.
 /// - The options choose an RDMA device and path; see [`RdmaOptions`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,13 @@ pub struct RdmaOptions {
     pub traffic_class: Option<u8>,
     /// `hop_limit=N`: 1 to 255.
     pub hop_limit: Option<u8>,
+    /// `rdma_ip=IP[,IP…]`: this machine's addresses on its RDMA networks, at most 4, where they are not that of
+    /// the control connection. A server offers the device of each, in this order; a client uses the first.
+    pub addresses: Vec<IpAddr>,
 }
+
+/// Values of `rdma_ip` at most.
+const ADDRESSES_MAX: usize = 4;
 
 /// The device of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,20 +83,13 @@ pub enum DeviceChoice {
     /// A device of libibverbs; what the options leave open follows from the local address of the
     /// control connection.
     Rdma(Arc<RdmaOptions>),
+    /// The same, if both ends can; the software device otherwise.
+    Auto(Arc<RdmaOptions>),
 }
 
 /// The options' names, for the sentence about an unknown one.
-const OPTIONS: &str = "device, device_port, gid_index, pkey_index, sl, traffic_class, hop_limit";
-
-/// Which kind of device a connection uses, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Path {
-    /// The device's kind, as `Channel::path` shows it.
-    pub device: &'static str,
-    /// Why it was chosen.
-    pub reason: &'static str,
-}
+const OPTIONS: &str =
+    "device, device_port, gid_index, pkey_index, sl, traffic_class, hop_limit, rdma_ip";
 
 /// What is wrong with the text of an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -205,7 +204,7 @@ impl Address {
     ///
     /// # Errors
     /// [`AddressError`], whose sentence says what to write instead. Whether this build can serve
-    /// the scheme is asked by [`Self::path`], whether the port can be connected to when it is.
+    /// the scheme is asked by [`Self::device`], whether the port can be connected to when it is.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(AddressError::TooLong { len: text.len() });
@@ -252,33 +251,26 @@ impl Address {
         &self.options
     }
 
-    /// Which device this build uses for the address, and why.
-    ///
-    /// # Errors
-    /// [`ConnectError::VerbsFeatureMissing`] for `rdma://` in a build without that feature.
-    pub fn path(&self) -> Result<Path, ConnectError> {
-        let (device, reason) = match self.scheme {
-            Scheme::Soft => ("soft", "the address says soft://"),
-            Scheme::Auto if cfg!(feature = "verbs") => {
-                ("soft", "auto://, which does not look for RDMA in this version; say rdma://")
-            }
-            Scheme::Auto => ("soft", "auto://, and this build is without the feature `verbs`"),
-            Scheme::Rdma if cfg!(feature = "verbs") => ("rdma", "the address says rdma://"),
-            Scheme::Rdma => return Err(ConnectError::VerbsFeatureMissing),
-        };
-        Ok(Path { device, reason })
+    /// With what its options leave open taken from `defaults`. `soft://` has no options.
+    pub(crate) fn with_defaults(self, defaults: &RdmaOptions) -> Self {
+        match self.scheme {
+            Scheme::Soft => self,
+            Scheme::Rdma | Scheme::Auto => Self { options: self.options.or(defaults), ..self },
+        }
     }
 
     /// The device that a connection to, or at, this address uses.
     ///
     /// # Errors
-    /// As [`Self::path`].
+    /// [`ConnectError::VerbsFeatureMissing`] for `rdma://` in a build without that feature.
     pub fn device(&self) -> Result<DeviceChoice, ConnectError> {
-        self.path()?;
-        Ok(match self.scheme {
-            Scheme::Rdma => DeviceChoice::Rdma(Arc::new(self.options.clone())),
-            Scheme::Soft | Scheme::Auto => DeviceChoice::Soft,
-        })
+        let options = || Arc::new(self.options.clone());
+        match self.scheme {
+            Scheme::Soft => Ok(DeviceChoice::Soft),
+            Scheme::Auto => Ok(DeviceChoice::Auto(options())),
+            Scheme::Rdma if cfg!(feature = "verbs") => Ok(DeviceChoice::Rdma(options())),
+            Scheme::Rdma => Err(ConnectError::VerbsFeatureMissing),
+        }
     }
 }
 
@@ -409,13 +401,41 @@ impl RdmaOptions {
                 let hops = number(value).filter(|hops| *hops >= 1);
                 fill(&mut self.hop_limit, "hop_limit", value, hops, "1 to 255")
             }
+            "rdma_ip" => {
+                let takes = "1 to 4 IP addresses with commas between them";
+                let parsed = addresses(value);
+                let mut slot = Some(std::mem::take(&mut self.addresses)).filter(|a| !a.is_empty());
+                fill(&mut slot, "rdma_ip", value, parsed, takes)?;
+                self.addresses = slot.unwrap_or_default();
+                Ok(())
+            }
             _ => Err(AddressError::UnknownOption { option: option.to_owned() }),
+        }
+    }
+
+    /// What is not given here is taken from `defaults`.
+    pub(crate) fn or(self, defaults: &Self) -> Self {
+        Self {
+            device: self.device.or_else(|| defaults.device.clone()),
+            device_port: self.device_port.or(defaults.device_port),
+            gid_index: self.gid_index.or(defaults.gid_index),
+            pkey_index: self.pkey_index.or(defaults.pkey_index),
+            service_level: self.service_level.or(defaults.service_level),
+            traffic_class: self.traffic_class.or(defaults.traffic_class),
+            hop_limit: self.hop_limit.or(defaults.hop_limit),
+            addresses: if self.addresses.is_empty() {
+                defaults.addresses.clone()
+            } else {
+                self.addresses
+            },
         }
     }
 
     /// The options that are set, in a fixed order.
     fn each(&self) -> impl Iterator<Item = (&'static str, String)> {
         let number = |name, value: Option<u8>| value.map(|value| (name, value.to_string()));
+        let listed: Vec<String> = self.addresses.iter().map(IpAddr::to_string).collect();
+        let listed = listed.join(",");
         [
             self.device.clone().map(|value| ("device", value)),
             number("device_port", self.device_port),
@@ -424,10 +444,18 @@ impl RdmaOptions {
             number("sl", self.service_level),
             number("traffic_class", self.traffic_class),
             number("hop_limit", self.hop_limit),
+            Some(("rdma_ip", listed)).filter(|_| !self.addresses.is_empty()),
         ]
         .into_iter()
         .flatten()
     }
+}
+
+fn addresses(value: &str) -> Option<Vec<IpAddr>> {
+    let addresses: Vec<IpAddr> =
+        value.split(',').map(|ip| ip.parse().ok()).collect::<Option<_>>()?;
+    let usable = addresses.len() <= ADDRESSES_MAX && !addresses.iter().any(IpAddr::is_unspecified);
+    usable.then_some(addresses)
 }
 
 /// Sets an option, once and to a valid value.

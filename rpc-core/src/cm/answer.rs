@@ -8,17 +8,21 @@ use crossbeam_channel::Sender;
 
 use super::control::Notice;
 use super::poller::Poller;
-use super::{ConnectCallback, ConnectError, ConnectFailure, Context, InstallDone, ListenCallback};
+use super::{
+    ConnectCallback, ConnectError, ConnectFailure, Context, InstallDone, ListenCallback, Route,
+};
 
 /// The answer to a connect request.
 pub(super) struct ConnectDone {
+    /// What is known of the ways to the server.
+    pub(super) route: Arc<Route>,
     context: Option<Context>,
     done: Option<ConnectCallback>,
 }
 
 impl ConnectDone {
-    pub(super) fn new(context: Context, done: ConnectCallback) -> Self {
-        Self { context: Some(context), done: Some(done) }
+    pub(super) fn new(route: Arc<Route>, context: Context, done: ConnectCallback) -> Self {
+        Self { route, context: Some(context), done: Some(done) }
     }
 
     /// The context, on its way to the core.

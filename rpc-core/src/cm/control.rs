@@ -141,8 +141,8 @@ impl Control {
     /// Connects. `request.done` is called exactly once, whatever happens; when the queue is full
     /// ([`QUEUE_MAX`]) or the thread has ended, before this returns.
     pub fn connect(&self, request: ConnectRequest) {
-        let ConnectRequest { target, core, deadline, context, done } = request;
-        let done = ConnectDone::new(context, done);
+        let ConnectRequest { target, core, deadline, route, context, done } = request;
+        let done = ConnectDone::new(route, context, done);
         self.request(Request::Connect { target, core, deadline, done });
     }
 

@@ -133,7 +133,6 @@ impl Dial {
 }
 
 fn addrs(address: &Address) -> Result<Vec<SocketAddr>, ConnectError> {
-    address.path()?;
     if address.port() == 0 {
         return Err(AddressError::PortZero.into());
     }

@@ -219,8 +219,12 @@ impl Driver {
         match Dial::new(address, core, deadline, done) {
             Ok(mut dial) => {
                 // The peer counts the time from the connection on, and opening a device takes some.
+                // With auto:// it is the server that says whether one is needed.
                 let host = &self.tools.host;
-                if let Err(error) = host.prepare(&dial.device, dial.local_ip(), Some(core)) {
+                let insists = !matches!(dial.device, DeviceChoice::Auto(_));
+                if insists
+                    && let Err(error) = host.prepare(&dial.device, dial.local_ip(), Some(core))
+                {
                     return dial.done.fail(error);
                 }
                 // Resolving may have taken long.
@@ -282,12 +286,15 @@ impl Driver {
         deadline: Instant,
         origin: Origin,
     ) {
-        match Shake::new(stream, self.tools.host.hello(), deadline, origin) {
+        match Shake::new(stream, &*self.tools.host, deadline, origin) {
             Ok(mut shake) => {
                 let shaken = shake.turn(&self.tools, key);
                 self.on_shaken(key, Box::new(shake), shaken);
             }
-            Err((origin, error)) => self.failed(origin, error),
+            Err(failed) => {
+                let (origin, error) = *failed;
+                self.failed(origin, error);
+            }
         }
     }
 
@@ -384,7 +391,7 @@ impl Driver {
             return self.shake(key, stream, deadline, origin);
         }
         // No room even for a farewell: what fits the socket's buffer is said, and it closes.
-        if let Ok(shake) = Shake::new(stream, self.tools.host.hello(), deadline, origin) {
+        if let Ok(shake) = Shake::new(stream, &*self.tools.host, deadline, origin) {
             let (origin, farewell) = shake.end(&self.tools.poller, key, &error, now);
             if let Some(farewell) = farewell {
                 farewell.close(&self.tools.poller);

@@ -135,6 +135,17 @@ pub enum ConnectError {
          rdma://; use the same scheme at both ends"
     )]
     OtherDevice,
+    /// The server has no device of the kind that the address asks for.
+    #[error(
+        "the server offers no {wanted} at this address; use {instead} or auto://, or the server's address \
+         of a network that has it (its log says what it has)",
+        wanted = if *offers_rdma { "software device" } else { "RDMA" },
+        instead = if *offers_rdma { "rdma://" } else { "soft://" },
+    )]
+    NotOffered {
+        /// Whether RDMA is what it offers.
+        offers_rdma: bool,
+    },
     /// This side's own message breaks a rule of the wire format: a value that the runtime was built
     /// with is out of its range.
     #[error(
@@ -235,6 +246,7 @@ impl ConnectError {
             | Self::NotThisProtocol
             | Self::PortInUse { .. }
             | Self::OtherDevice
+            | Self::NotOffered { .. }
             | Self::Device(VerbsError::Open(_))
             | Self::NoWindows { .. }
             | Self::Memlock { .. }
@@ -269,6 +281,14 @@ impl ConnectError {
                  rdma://, at both ends"
                     .to_owned()
             }
+            Self::NotOffered { offers_rdma } => format!(
+                "this server has no {}",
+                if *offers_rdma {
+                    "software device here"
+                } else {
+                    "RDMA device that could be used"
+                }
+            ),
             Self::NotThisProtocol => "that is not this protocol".to_owned(),
             Self::Device(_) => "this side's device could not make the connection".to_owned(),
             Self::NoMemory { .. } => {

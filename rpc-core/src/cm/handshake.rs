@@ -8,7 +8,8 @@ use crate::verbs::QpAddress;
 use crate::wire::handshake::frame_len;
 use crate::wire::hello::PEER_NAME_BYTES_MAX;
 use crate::wire::{
-    AddressBlob, Agreed, ControlMessage, DecodeError, Hello, HelloError, Refusal, WindowType,
+    AddressBlob, Agreed, Candidate, ControlMessage, DecodeError, Hello, HelloError, Refusal,
+    WindowType,
 };
 
 /// One side of the exchange that makes a connection, without I/O: bytes in, bytes out, and what it
@@ -22,6 +23,7 @@ pub struct Handshake {
     own: Hello,
     peer: Option<(Hello, Agreed)>,
     own_address: Option<QpAddress>,
+    candidate: u8,
     peer_blob: Option<AddressBlob>,
     remote_ip: Option<IpAddr>,
     inbound: Vec<u8>,
@@ -107,6 +109,7 @@ impl Handshake {
             name: cut(local.name),
             // Every device of this version has windows.
             window: WindowType::Type2,
+            candidates: local.candidates,
             ..Hello::new(role, local.boot_id, nonce)
         };
         Self {
@@ -114,6 +117,7 @@ impl Handshake {
             own,
             peer: None,
             own_address: None,
+            candidate: 0,
             peer_blob: None,
             remote_ip,
             inbound: Vec::new(),
@@ -213,12 +217,24 @@ impl Handshake {
         Ok(())
     }
 
-    /// A QP was made; `address` reaches it.
+    /// What the peer's hello offers, once it is there.
+    pub fn candidates(&self) -> &[Candidate] {
+        self.peer.as_ref().map_or(&[], |(hello, _)| &hello.candidates)
+    }
+
+    /// What the peer has said of its device, once it has.
+    pub fn peer_blob(&self) -> Option<&AddressBlob> {
+        self.peer_blob.as_ref()
+    }
+
+    /// A QP was made; `address` reaches it. `candidate` is the number of the peer's offer that it is for,
+    /// if this side chose one, or 0.
     ///
     /// # Errors
     /// [`ConnectError::Malformed`] if the address breaks a rule of the blob.
-    pub fn on_opened(&mut self, address: QpAddress) -> Result<(), ConnectError> {
+    pub fn on_opened(&mut self, address: QpAddress, candidate: u8) -> Result<(), ConnectError> {
         self.own_address = Some(address);
+        self.candidate = candidate;
         match self.role() {
             Role::Connecting => {
                 self.say_blob()?;
@@ -307,7 +323,8 @@ impl Handshake {
         let (Some((_, agreed)), Some(address)) = (&self.peer, &self.own_address) else {
             return Err(malformed("the handshake is not that far"));
         };
-        self.say(&ControlMessage::Blob(to_blob(address, self.own.boot_id, agreed.epoch)))
+        let blob = to_blob(address, self.own.boot_id, agreed.epoch);
+        self.say(&ControlMessage::Blob(AddressBlob { candidate: self.candidate, ..blob }))
     }
 
     fn say(&mut self, message: &ControlMessage) -> Result<(), ConnectError> {

@@ -4,9 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Address, ConfirmKeys, ConnectError, ControlStream, DeviceChoice, Role};
+use super::{
+    Address, ConfirmKeys, ConnectError, ControlStream, DeviceChoice, Offer, Path, Role, Route,
+};
 use crate::Peer;
 use crate::verbs::QpAddress;
+use crate::wire::Candidate;
 
 /// What this process says of itself in every hello.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct LocalHello {
     pub eager_bytes: u32,
     /// The longest message this side takes.
     pub message_bytes_max: u64,
+    /// What a server offers; see [`Host::offers`].
+    pub candidates: Vec<Candidate>,
 }
 
 /// What the control thread needs of the runtime. Its methods are called on the control thread only,
@@ -33,6 +38,12 @@ pub trait Host: Send + Sync + 'static {
     /// [`ConnectError::NoServer`] when `server` is not known any more, [`ConnectError::NoMemory`]
     /// when the core cannot back the guaranteed receives, [`ConnectError::Device`].
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError>;
+
+    /// What a server that listens for this device offers a peer that came to this local address, in the order
+    /// that it prefers. Nothing: what its address says.
+    fn offers(&self, _device: &DeviceChoice, _local_ip: Option<IpAddr>) -> Vec<Offer> {
+        Vec::new()
+    }
 
     /// Connections are to be made on this device: what takes long is done before a peer waits for it.
     /// `local_ip` is `None` if it is not known, or is every address; `core` is `None` if it may be any.
@@ -69,7 +80,7 @@ pub trait EventSource: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenRequest {
-    /// The device it must be of.
+    /// The device it must be of: the software device or one of RDMA, as the two sides agreed.
     pub device: DeviceChoice,
     /// The core it is for. `None`: spread evenly.
     pub core: Option<usize>,
@@ -77,7 +88,8 @@ pub struct OpenRequest {
     pub role: Role,
     /// The server it belongs to, on the accepting side.
     pub server: Option<u64>,
-    /// This end of the control connection; `None` inside one process.
+    /// The local address that leads to the device: usually this end of the control connection; `None` inside
+    /// one process.
     pub local_ip: Option<IpAddr>,
     /// Whether both ends are in this process.
     pub in_process: bool,
@@ -131,6 +143,8 @@ pub struct Established {
     pub server: Option<u64>,
     /// What the connect request carried, on the connecting side.
     pub context: Option<Context>,
+    /// What carries it, and why.
+    pub path: Path,
 }
 
 /// What a connect request carries through to the core.
@@ -156,6 +170,8 @@ pub struct ConnectRequest {
     pub core: usize,
     /// When to give up.
     pub deadline: Instant,
+    /// What is known of the ways to the server; says afterwards which one was taken.
+    pub route: Arc<Route>,
     /// Given to the core in [`Established::context`], or back in [`ConnectFailure::context`].
     pub context: Context,
     /// Called exactly once, on the control thread or, when the request cannot be queued, before

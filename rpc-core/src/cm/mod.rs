@@ -32,15 +32,17 @@ mod log;
 mod network;
 mod nofile;
 mod poller;
+mod route;
 mod shake;
 mod socket;
 mod status;
 mod stream;
+mod ways;
 
 #[cfg(test)]
 mod tests;
 
-pub use address::{Address, AddressError, DeviceChoice, HostName, Path, RdmaOptions, Scheme};
+pub use address::{Address, AddressError, DeviceChoice, HostName, RdmaOptions, Scheme};
 pub use confirm::{ConfirmKeys, NONCE_BYTES};
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use control::ControlLoop;
@@ -55,6 +57,8 @@ pub use host::{
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use network::{Door, Network};
 pub use nofile::{NofileLimit, raise_nofile_limit};
+pub use route::{Path, Route};
 pub use stream::ControlStream;
+pub use ways::Offer;
 
 pub use crate::wire::Role;

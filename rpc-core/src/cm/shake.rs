@@ -1,5 +1,5 @@
 use std::io;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,10 @@ use super::control::Notice;
 use super::handshake::{Handshake, Need};
 use super::poller::{Interest, Poller};
 use super::socket::system;
+use super::ways::{answer, path_of, ways};
 use super::{
-    ConnectError, ControlStream, DeviceChoice, Established, Host, LocalHello, OpenRequest,
-    PendingQp, Role, Step,
+    ConnectError, ControlStream, DeviceChoice, Established, Host, LocalHello, Offer, OpenRequest,
+    Path, PendingQp, Role, Step,
 };
 use crate::Peer;
 use crate::failpoint::{self, Point};
@@ -45,6 +46,10 @@ pub(super) struct Shake {
     pub deadline: Instant,
     stream: Watched,
     handshake: Handshake,
+    /// What this side offers a peer that connects.
+    offers: Vec<Offer>,
+    /// What carries the connection, and why, once its QP is made.
+    path: Option<Path>,
     qp: Option<Box<dyn PendingQp>>,
     /// Whether a core has been given the QP: closing the socket is then how it learns of a failure.
     installed: bool,
@@ -111,13 +116,19 @@ impl Watched {
 }
 
 impl Shake {
-    /// Begins a handshake; `local` and fresh randomness make its hello.
+    /// Begins a handshake; what `host` says and fresh randomness make its hello.
     pub(super) fn new(
         stream: ControlStream,
-        local: LocalHello,
+        host: &dyn Host,
         deadline: Instant,
         origin: Origin,
-    ) -> Result<Self, (Origin, ConnectError)> {
+    ) -> Result<Self, Box<(Origin, ConnectError)>> {
+        let offers = match &origin {
+            Origin::Connect { .. } => Vec::new(),
+            Origin::Accept { device, .. } => host.offers(device, local_ip(&stream)),
+        };
+        let candidates = offers.iter().map(|offer| offer.candidate).collect();
+        let local = LocalHello { candidates, ..host.hello() };
         let remote_ip = stream.remote_addr().map(|addr| addr.ip());
         let begun = randomness().and_then(|(nonce, epoch)| match origin {
             Origin::Connect { .. } => Handshake::connecting(local, nonce, epoch, remote_ip),
@@ -127,10 +138,20 @@ impl Shake {
         let stream = Watched { stream, interest: None };
         match begun {
             Ok(handshake) => {
-                let (qp, installed) = (None, false);
-                Ok(Self { origin, deadline, stream, handshake, qp, installed, in_process })
+                let (path, qp, installed) = (None, None, false);
+                Ok(Self {
+                    origin,
+                    deadline,
+                    stream,
+                    handshake,
+                    offers,
+                    path,
+                    qp,
+                    installed,
+                    in_process,
+                })
             }
-            Err(error) => Err((origin, error)),
+            Err(error) => Err(Box::new((origin, error))),
         }
     }
 
@@ -181,8 +202,11 @@ impl Shake {
                 }
                 Need::Open => {
                     failpoint::pass(Point::HelloSent);
-                    let qp = tools.host.open(&self.open_request())?;
-                    self.handshake.on_opened(qp.address())?;
+                    let (qp, candidate) = match &self.origin {
+                        Origin::Connect { .. } => self.open_first_way(tools)?,
+                        Origin::Accept { .. } => (self.open_as_chosen(tools)?, 0),
+                    };
+                    self.handshake.on_opened(qp.address(), candidate)?;
                     self.qp = Some(qp);
                 }
                 Need::Connect(peer) => {
@@ -257,17 +281,67 @@ impl Shake {
         }
     }
 
-    fn open_request(&self) -> OpenRequest {
-        let (core, server, device) = match &self.origin {
-            Origin::Connect { core, device, .. } => (Some(*core), None, device),
-            Origin::Accept { server, device } => (None, Some(*server), device),
+    /// A QP on the first of the server's devices that this side has one for, and the number of its offer.
+    /// Those that led nowhere before are passed over.
+    fn open_first_way(&mut self, tools: &Tools) -> Result<(Box<dyn PendingQp>, u8), ConnectError> {
+        let Origin::Connect { device, done, .. } = &self.origin else {
+            return Err(ConnectError::NoServer);
+        };
+        let (route, wanted) = (Arc::clone(&done.route), device.clone());
+        let offered = self.handshake.candidates();
+        let ways = ways(&wanted, offered)?;
+        let (skip, why) = route.begin(world::now());
+        // A server that offers less than before is another one.
+        let (skip, mut passed) = if skip < ways.len() { (skip, why) } else { (0, None) };
+        let mut failed = None;
+        for (index, way) in ways.iter().enumerate().skip(skip) {
+            let path = if self.in_process {
+                Path { device: "soft", reason: "client and server are in one process".into() }
+            } else {
+                path_of(&wanted, way, offered, passed.as_deref())
+            };
+            match tools.host.open(&self.open_request(way.device.clone(), way.ip)) {
+                Ok(qp) => {
+                    let is_last = index + 1 == ways.len();
+                    route.take(index, is_last, path.clone());
+                    let number = way.number;
+                    self.path = Some(path);
+                    return Ok((qp, number));
+                }
+                Err(error) => {
+                    passed = Some(error.to_string().into());
+                    failed = Some(error);
+                }
+            }
+        }
+        Err(failed.unwrap_or(ConnectError::NotOffered { offers_rdma: false }))
+    }
+
+    /// A QP on the device that the client has chosen of those that it was offered.
+    fn open_as_chosen(&mut self, tools: &Tools) -> Result<Box<dyn PendingQp>, ConnectError> {
+        let (Origin::Accept { device: own, .. }, Some(blob)) =
+            (&self.origin, self.handshake.peer_blob())
+        else {
+            return Err(ConnectError::NoServer);
+        };
+        let (device, ip) = answer(own, &self.offers, blob)?;
+        let kind = if device == DeviceChoice::Soft { "soft" } else { "rdma" };
+        let qp = tools.host.open(&self.open_request(device, ip))?;
+        self.path = Some(Path { device: kind, reason: "the client's choice".into() });
+        Ok(qp)
+    }
+
+    fn open_request(&self, device: DeviceChoice, ip: Option<IpAddr>) -> OpenRequest {
+        let (core, server) = match &self.origin {
+            Origin::Connect { core, .. } => (Some(*core), None),
+            Origin::Accept { server, .. } => (None, Some(*server)),
         };
         OpenRequest {
-            device: device.clone(),
+            device,
             core,
             role: self.handshake.role(),
             server,
-            local_ip: self.stream.stream.local_addr().map(|addr| addr.ip().to_canonical()),
+            local_ip: ip.or_else(|| local_ip(&self.stream.stream)),
             in_process: self.in_process,
         }
     }
@@ -280,7 +354,7 @@ impl Shake {
         peer_address: QpAddress,
     ) -> Result<(), ConnectError> {
         let outcome = self.handshake.outcome()?;
-        let Some(mut qp) = self.qp.take() else {
+        let (Some(mut qp), Some(path)) = (self.qp.take(), self.path.clone()) else {
             return Err(ConnectError::NoServer);
         };
         qp.connect(&peer_address)?;
@@ -298,6 +372,7 @@ impl Shake {
                 boot_id: outcome.peer_boot_id,
                 remote_addr: stream.remote_addr(),
                 local_addr: stream.local_addr(),
+                device: path.device,
             },
             peer_address,
             confirm: outcome.confirm,
@@ -307,6 +382,7 @@ impl Shake {
                 Origin::Connect { done, .. } => done.take_context(),
                 Origin::Accept { .. } => None,
             },
+            path,
         };
         self.handshake.on_connected();
         self.installed = true;
@@ -420,6 +496,11 @@ impl Farewell {
             }
         }
     }
+}
+
+/// This end of a control connection.
+fn local_ip(stream: &ControlStream) -> Option<IpAddr> {
+    stream.local_addr().map(|addr| addr.ip().to_canonical())
 }
 
 /// A nonce, and an epoch that is not 0.

@@ -4,3 +4,4 @@ mod connecting;
 mod hostile;
 mod lifecycle;
 mod mock;
+mod paths;

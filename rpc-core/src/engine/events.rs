@@ -49,7 +49,8 @@ impl<D: Device> Engine<D> {
         let Some(connection) = self.connections.at(slot) else { return };
         match event {
             Event::Confirmed => {
-                tracing::debug!(slot, "connection confirmed by both sides");
+                let device = connection.peer.device;
+                tracing::debug!(slot, device, "connection confirmed by both sides");
                 if let Some(observer) = &connection.observer {
                     let negotiated = Negotiated {
                         eager_bytes: connection.eager_bytes,

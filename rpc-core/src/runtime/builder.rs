@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::{LocalRuntime, Runtime};
+use crate::cm::RdmaOptions;
 use crate::engine::Lending;
 use crate::engine::capacity::READ_BYTES_MAX;
 use crate::{Execution, Pings, Status};
@@ -20,6 +21,7 @@ pub struct RuntimeBuilder {
     pub(super) lending: Lending,
     pub(super) read_bytes_max: u64,
     pub(super) pings: Pings,
+    pub(super) rdma: RdmaOptions,
     pub(super) tcp_links: bool,
     pub(super) verbs_on_control: bool,
     pub(super) silence_max: Option<Duration>,
@@ -52,6 +54,7 @@ impl RuntimeBuilder {
             lending: Lending::USUAL,
             read_bytes_max: READ_BYTES_MAX,
             pings: Pings::new(),
+            rdma: RdmaOptions::default(),
             tcp_links: false,
             verbs_on_control: false,
             silence_max: None,
@@ -107,6 +110,21 @@ impl RuntimeBuilder {
     /// connections end. Default: [`Pings::new`]; [`Pings::off`] for a peer that stands in a debugger.
     pub fn pings(mut self, pings: Pings) -> Self {
         self.pings = pings;
+        self
+    }
+
+    /// The RDMA device and path of all servers and channels, where their `rdma://` or `auto://` address does not
+    /// say otherwise (`?device=`, `?rdma_ip=` and so on). Default: what follows from the local address of
+    /// each connection.
+    ///
+    /// ```
+    /// # use rpc_core::{RdmaOptions, Runtime};
+    /// let mut rdma = RdmaOptions::default();
+    /// rdma.addresses = vec!["10.1.0.7".parse().unwrap()];
+    /// let runtime = Runtime::builder().rdma(rdma);
+    /// ```
+    pub fn rdma(mut self, options: RdmaOptions) -> Self {
+        self.rdma = options;
         self
     }
 

@@ -1,14 +1,18 @@
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::pending::{Pending, Purpose};
 use super::{CoreHandle, RuntimeBuilder};
-use crate::cm::{ConnectError, DeviceChoice, Host, LocalHello, OpenRequest, PendingQp, Role};
+use crate::cm::{
+    ConnectError, DeviceChoice, Host, LocalHello, Offer, OpenRequest, PendingQp, Role,
+};
 use crate::engine::ServerSide;
 use crate::engine::capacity::EAGER_BYTES;
 #[cfg(feature = "verbs")]
 use crate::mem::Pool;
+use crate::wire::Candidate;
 
 /// The runtime as its control thread sees it: who we are, and how a QP is made for a core.
 pub(super) struct RuntimeHost {
@@ -82,7 +86,25 @@ impl Host for RuntimeHost {
             name: self.name.clone(),
             eager_bytes: EAGER_BYTES,
             message_bytes_max: self.message_bytes_max,
+            candidates: Vec::new(),
         }
+    }
+
+    fn offers(&self, device: &DeviceChoice, local_ip: Option<IpAddr>) -> Vec<Offer> {
+        #[cfg(feature = "verbs")]
+        let mut offers = match device {
+            DeviceChoice::Soft => Vec::new(),
+            DeviceChoice::Rdma(options) | DeviceChoice::Auto(options) => {
+                self.rdma.offers(options, local_ip)
+            }
+        };
+        #[cfg(not(feature = "verbs"))]
+        let (mut offers, _) = (Vec::new(), local_ip);
+        if !matches!(device, DeviceChoice::Rdma(_)) {
+            let candidate = Candidate::soft(offers.len() as u8 + 1);
+            offers.push(Offer { candidate, ip: None });
+        }
+        offers
     }
 
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError> {
@@ -100,8 +122,11 @@ impl Host for RuntimeHost {
             DeviceChoice::Soft => open_soft(core, purpose, request),
             #[cfg(feature = "verbs")]
             DeviceChoice::Rdma(options) => self.rdma.open(core, purpose, request, options),
+            // Auto is decided before a QP is asked for.
+            #[cfg(feature = "verbs")]
+            DeviceChoice::Auto(_) => Err(ConnectError::NotOffered { offers_rdma: false }),
             #[cfg(not(feature = "verbs"))]
-            DeviceChoice::Rdma(_) => Err(ConnectError::VerbsFeatureMissing),
+            DeviceChoice::Rdma(_) | DeviceChoice::Auto(_) => Err(ConnectError::VerbsFeatureMissing),
         }
     }
 
@@ -109,12 +134,26 @@ impl Host for RuntimeHost {
     fn prepare(
         &self,
         device: &DeviceChoice,
-        local_ip: Option<std::net::IpAddr>,
+        local_ip: Option<IpAddr>,
         core: Option<usize>,
     ) -> Result<(), ConnectError> {
-        let DeviceChoice::Rdma(options) = device else { return Ok(()) };
         let wanted = |handle: &&CoreHandle| core.is_none_or(|core| core == handle.shared.index);
-        self.rdma.prepare(options, local_ip, self.cores.iter().filter(wanted))
+        let cores = self.cores.iter().filter(wanted);
+        match device {
+            DeviceChoice::Soft => Ok(()),
+            DeviceChoice::Rdma(options) => self.rdma.prepare(options, local_ip, cores),
+            DeviceChoice::Auto(options) => {
+                match self.rdma.prepare(options, local_ip, cores) {
+                    Ok(()) => tracing::info!(
+                        "auto://: clients with RDMA are served over it, others by software"
+                    ),
+                    Err(error) => {
+                        tracing::info!(%error, "auto://: all clients are served by software: there is no RDMA");
+                    }
+                }
+                Ok(())
+            }
+        }
     }
 
     #[cfg(feature = "verbs")]

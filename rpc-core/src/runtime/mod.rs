@@ -29,7 +29,7 @@ pub use local::LocalRuntime;
 pub(crate) use simulated::{SimulatedRuntime, Surroundings, current as current_node};
 pub use stats::{CoreStats, DeviceStats, RuntimeStats};
 
-use crate::cm::{Control, ControlThread, Host};
+use crate::cm::{Control, ControlThread, Host, RdmaOptions};
 use crate::engine::{
     Clock, Core, CoreShared, Engine, EngineControl, EngineError, EngineParts, JoinHandle, Offload,
     ServerSide,
@@ -251,6 +251,11 @@ impl Runtime {
             rnr = inner.host.rnr_retry,
             pings = inner.settings.pings.describe(),
         )
+    }
+
+    /// What addresses leave open.
+    pub(crate) fn rdma_options(&self) -> &RdmaOptions {
+        &self.inner.settings.rdma
     }
 
     pub(crate) fn control(&self) -> &Control {

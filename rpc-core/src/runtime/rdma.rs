@@ -11,13 +11,14 @@ use super::pending::{Pending, Purpose};
 use super::stats::DeviceStats;
 use super::{CoreHandle, RuntimeBuilder};
 use crate::Pings;
-use crate::cm::{ConnectError, Control, EventSource, OpenRequest, PendingQp, RdmaOptions};
+use crate::cm::{ConnectError, Control, EventSource, Offer, OpenRequest, PendingQp, RdmaOptions};
 use crate::engine::{
     CoreShared, Engine, EngineControl, EngineError, EngineParts, Lending, Offload,
 };
 use crate::mem::{Pool, Regions};
 use crate::verbs::ibv::{IbvConfig, IbvDevice, IbvPd};
-use crate::verbs::{AsyncEvent, Device};
+use crate::verbs::{AsyncEvent, Device, GidType};
+use crate::wire::{self, Candidate, DeviceKind};
 
 /// Devices, each with its options, that one runtime opens: an address with other options opens
 /// another context, and a program has a handful of addresses.
@@ -89,6 +90,27 @@ impl RdmaDevices {
         Ok(Box::new(Pending::open(&core.shared, &engine, &device, purpose)?))
     }
 
+    /// The devices that a server with these options offers to a peer that came to `local_ip`: those of the
+    /// configured addresses, or that of the address itself. What cannot be used is not offered.
+    pub(super) fn offers(
+        &self,
+        options: &Arc<RdmaOptions>,
+        local_ip: Option<IpAddr>,
+    ) -> Vec<Offer> {
+        let mut state = self.lock();
+        let mut offers = Vec::new();
+        for ip in addresses(options, local_ip) {
+            let number = offers.len() as u8 + 1;
+            match self.find(&mut state, options, ip) {
+                Ok((_, device)) => {
+                    offers.push(Offer { candidate: candidate(number, &device), ip });
+                }
+                Err(error) => tracing::debug!(?ip, %error, "no RDMA is offered"),
+            }
+        }
+        offers
+    }
+
     /// Opens the device for these options and this address, and makes its engines for these cores:
     /// a server hears at once if there is no device, and no handshake waits for one to be opened.
     pub(super) fn prepare<'a>(
@@ -98,9 +120,12 @@ impl RdmaDevices {
         cores: impl Iterator<Item = &'a CoreHandle>,
     ) -> Result<(), ConnectError> {
         let mut state = self.lock();
-        let (index, _) = self.find(&mut state, options, local_ip)?;
-        for core in cores {
-            self.engine(&mut state, index, core)?;
+        let cores: Vec<_> = cores.collect();
+        for ip in addresses(options, local_ip) {
+            let (index, _) = self.find(&mut state, options, ip)?;
+            for core in &cores {
+                self.engine(&mut state, index, core)?;
+            }
         }
         Ok(())
     }
@@ -253,6 +278,25 @@ impl State {
             !opened.events.is_dead() || connections > 0
         });
     }
+}
+
+/// The local addresses whose devices are meant.
+fn addresses(options: &RdmaOptions, local_ip: Option<IpAddr>) -> Vec<Option<IpAddr>> {
+    if options.addresses.is_empty() {
+        return vec![local_ip];
+    }
+    options.addresses.iter().copied().map(Some).collect()
+}
+
+/// What a peer is told of a device.
+fn candidate(number: u8, device: &IbvDevice) -> Candidate {
+    let (_, gid, kind) = device.gid();
+    let (link_layer, gid_type) = match kind {
+        GidType::InfiniBand => (wire::LinkLayer::InfiniBand, wire::GidType::InfiniBand),
+        GidType::RoceV1 => (wire::LinkLayer::Ethernet, wire::GidType::RoceV1),
+        GidType::RoceV2 => (wire::LinkLayer::Ethernet, wire::GidType::RoceV2),
+    };
+    Candidate { number, kind: DeviceKind::Ibv, link_layer, gid_type, gid: gid.0 }
 }
 
 fn config(options: &RdmaOptions, local_ip: Option<IpAddr>) -> IbvConfig {

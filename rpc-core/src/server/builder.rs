@@ -92,6 +92,7 @@ impl ServerBuilder {
         let (runtime, server) = self.register()?;
         let (bound, joining) = JoinHandle::new();
         let guard = Bound::new(runtime.clone(), server, None);
+        let address = address.with_defaults(runtime.rdma_options());
         runtime.control().listen(ListenRequest {
             address,
             server,

@@ -224,12 +224,26 @@ impl Served {
         port: u16,
         set: impl FnOnce(ServerBuilder) -> ServerBuilder,
     ) -> Self {
+        Self::start_in(runtime, Place::here(), port, set)
+    }
+
+    /// Serves this host by another scheme than that of the tests.
+    pub(crate) fn start_by(runtime: &Runtime, scheme: &str) -> Self {
+        Self::start_in(runtime, &Place::here().by(scheme), 0, |server| server)
+    }
+
+    fn start_in(
+        runtime: &Runtime,
+        place: &Place,
+        port: u16,
+        set: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Self {
         let (probing, events) = probing();
         let server = Server::builder()
             .runtime(runtime)
             .add_service(ProbeServer::from_arc(Arc::clone(&probing)));
-        let bound = block_on(set(server).bind(&Place::here().address(port))).unwrap();
-        let address = Place::here().address(bound.local_addr().port());
+        let bound = block_on(set(server).bind(&place.address(port))).unwrap();
+        let address = place.address(bound.local_addr().port());
         Self { bound, address, events, gate: Arc::clone(&probing.gate), probing }
     }
 

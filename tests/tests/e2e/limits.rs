@@ -18,7 +18,8 @@ fn assert_refused(failed: &Status, words: &str) {
 }
 
 #[test]
-fn calls_beyond_a_servers_limit_wait_their_turn_and_those_beyond_its_queue_are_refused() {
+fn calls_beyond_a_servers_limit_wait_their_turn_and_those_beyond_its_queue_are_refused_by_length_of_line()
+ {
     for &tcp in links() {
         let mut quiescence = Quiescence::begin();
         let server = quiescence.runtime(Runtime::builder().tcp_links(tcp));
@@ -31,12 +32,16 @@ fn calls_beyond_a_servers_limit_wait_their_turn_and_those_beyond_its_queue_are_r
             (0..5).map(|index| Box::pin(probes[0].gated(blob(index, 17)))).collect();
         calls.iter_mut().for_each(|call| begin(call.as_mut()));
         served.expect(Event::Started, 2);
-        // The first on the same connection: it arrives after those that wait.
-        for (index, probe) in [(5, &probes[0]), (6, &probes[1]), (7, &probes[1])] {
-            let refused = block_on(probe.gated(blob(index, 17))).unwrap_err();
-            assert_refused(&refused, "calls_max");
-        }
+        // On the same connection: it arrives after those that wait.
+        assert_refused(&block_on(probes[0].gated(blob(5, 17))).unwrap_err(), "calls_max");
+        // The first of another takes the place of the newest of those that wait, and the second would make
+        // that one's line the longest.
+        let mut other = Box::pin(probes[1].gated(blob(6, 17)));
+        begin(other.as_mut());
+        assert_refused(&block_on(calls.pop().unwrap()).unwrap_err(), "calls_max");
+        assert_refused(&block_on(probes[1].gated(blob(7, 17))).unwrap_err(), "calls_max");
         served.gate.open();
+        block_on(other).unwrap();
         for answer in block_on(together(calls)) {
             answer.unwrap();
         }

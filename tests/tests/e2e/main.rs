@@ -12,6 +12,7 @@ mod errors;
 mod executors;
 mod fixture;
 mod limits;
+mod path;
 mod pieces;
 mod reconnect;
 mod shutdown;

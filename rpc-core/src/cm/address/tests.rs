@@ -59,6 +59,9 @@ fn each_mistake_has_its_sentence() {
         ("auto://localhost:7471?sl=16", "it takes 0 to 15"),
         ("auto://localhost:7471?hop_limit=0", "it takes 1 to 255"),
         ("auto://localhost:7471?sl=1&sl=1", "is given twice"),
+        ("auto://localhost:7471?rdma_ip=10.0.0.1,", "1 to 4 IP addresses"),
+        ("auto://localhost:7471?rdma_ip=0.0.0.0", "1 to 4 IP addresses"),
+        ("auto://localhost:7471?rdma_ip=::1&rdma_ip=::2", "is given twice"),
         ("soft://localhost:7471?sl=1", "which soft:// has not"),
     ] {
         assert!(sentence(text).contains(part), "{text}: {}", sentence(text));
@@ -67,23 +70,29 @@ fn each_mistake_has_its_sentence() {
 }
 
 #[test]
-fn rdma_takes_its_device_or_names_what_it_lacks() {
-    let path = Address::parse("rdma://localhost:1").unwrap().path();
-    if cfg!(feature = "verbs") {
-        assert_eq!(path.unwrap().device, "rdma");
-        return;
+fn rdma_needs_the_feature_and_auto_does_not() {
+    let device = |text: &str| Address::parse(text).unwrap().device();
+    assert_eq!(device("soft://localhost:1").unwrap(), DeviceChoice::Soft);
+    assert!(matches!(device("auto://localhost:1").unwrap(), DeviceChoice::Auto(_)));
+    match device("rdma://localhost:1") {
+        Ok(device) => assert!(cfg!(feature = "verbs") && matches!(device, DeviceChoice::Rdma(_))),
+        Err(error) => assert!(error.to_string().contains("feature `verbs`"), "{error}"),
     }
-    let error = path.unwrap_err();
-    assert!(error.to_string().contains("feature `verbs`"), "{error}");
 }
 
 #[test]
-fn auto_and_soft_say_why_they_use_the_software_device() {
-    for text in ["auto://localhost:1", "soft://localhost:1"] {
-        let path = Address::parse(text).unwrap().path().unwrap();
-        assert_eq!(path.device, "soft");
-        assert!(path.reason.contains(&text[..7]));
-    }
+fn what_an_address_leaves_open_is_the_runtimes() {
+    let defaults = RdmaOptions {
+        device: Some("mlx5_0".into()),
+        hop_limit: Some(3),
+        addresses: vec![[10, 0, 0, 1].into()],
+        ..RdmaOptions::default()
+    };
+    let with = |text: &str| Address::parse(text).unwrap().with_defaults(&defaults).to_string();
+    assert_eq!(with("soft://h:1"), "soft://h:1");
+    assert_eq!(with("auto://h:1"), "auto://h:1?device=mlx5_0&hop_limit=3&rdma_ip=10.0.0.1");
+    let own = "rdma://h:1?device=rxe0&gid_index=1&hop_limit=9&rdma_ip=10.0.0.2,fd00::1";
+    assert_eq!(with(own), own);
 }
 
 fn any_host() -> impl Strategy<Value = HostName> {

@@ -5,7 +5,8 @@ use crate::verbs::{Link, Psn, QpNum};
 use crate::wire::{CONTROL_BYTES_MAX, Features, SoftLink};
 
 fn local(boot_id: u128, name: &str, eager_bytes: u32) -> LocalHello {
-    LocalHello { boot_id, name: name.into(), eager_bytes, message_bytes_max: 1 << 20 }
+    let candidates = Vec::new();
+    LocalHello { boot_id, name: name.into(), eager_bytes, message_bytes_max: 1 << 20, candidates }
 }
 
 fn address(qp_num: u32) -> QpAddress {
@@ -45,10 +46,10 @@ fn complete(piece: usize) -> (Handshake, Handshake) {
     pump(&mut a, &mut c, piece).unwrap();
     assert_eq!(c.need().unwrap(), Need::Open);
     assert_eq!(a.need().unwrap(), Need::Bytes, "a QP is made only for a peer that has made one");
-    c.on_opened(address(10)).unwrap();
+    c.on_opened(address(10), 0).unwrap();
     pump(&mut c, &mut a, piece).unwrap();
     assert_eq!(a.need().unwrap(), Need::Open);
-    a.on_opened(address(20)).unwrap();
+    a.on_opened(address(20), 0).unwrap();
     assert_eq!(a.need().unwrap(), Need::Connect(address(10)));
     a.on_connected();
     assert_eq!(a.need().unwrap(), Need::Install);
@@ -168,7 +169,7 @@ fn a_blob_of_another_connection_is_refused() {
     let (mut c, mut a) = (connecting(), accepting());
     pump(&mut c, &mut a, usize::MAX).unwrap();
     a.on_bytes(&ControlMessage::Blob(to_blob(&address(1), 1, 78)).encode().unwrap()).unwrap();
-    a.on_opened(address(2)).unwrap();
+    a.on_opened(address(2), 0).unwrap();
     assert!(a.need().unwrap_err().to_string().contains("another connection"));
 }
 
@@ -179,7 +180,7 @@ fn a_soft_link_that_is_not_known_yet_is_dialled_at_the_control_connections_host(
     let mut a = accepting();
     pump(&mut c, &mut a, usize::MAX).unwrap();
     pump(&mut a, &mut c, usize::MAX).unwrap();
-    c.on_opened(address(1)).unwrap();
+    c.on_opened(address(1), 0).unwrap();
     let dial = Some("0.0.0.0:99".parse().unwrap());
     let blob = AddressBlob { soft: Some(SoftLink { guid: 5, dial }), ..to_blob(&address(2), 2, 7) };
     c.on_bytes(&ControlMessage::Blob(blob).encode().unwrap()).unwrap();
@@ -272,7 +273,7 @@ fn go_on(side: &mut Handshake, qp_num: u32) -> Result<(), ConnectError> {
     loop {
         match side.need()? {
             Need::Bytes | Need::Done => return Ok(()),
-            Need::Open => side.on_opened(address(qp_num))?,
+            Need::Open => side.on_opened(address(qp_num), 0)?,
             Need::Connect(_) => side.on_connected(),
             Need::Install => side.on_installed()?,
         }

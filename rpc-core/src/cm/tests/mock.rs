@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use crate::cm::poller::{Interest, Poller};
 use crate::cm::*;
-use crate::verbs::{Link, Psn, QpAddress, QpNum};
+use crate::verbs::{Gid, GidType, Link, LinkLayer, Port, Psn, QpAddress, QpNum};
 use crate::wire::ControlMessage;
 
 /// No test waits longer; what passes comes by events, much sooner.
@@ -29,6 +29,10 @@ pub(super) struct MockHost {
     pub answers: AtomicBool,
     /// Whether there is no memory for a QP.
     pub full: AtomicBool,
+    /// What its servers offer.
+    pub offers: std::sync::Mutex<Vec<Offer>>,
+    /// Whether it has no device of RDMA.
+    pub without_rdma: AtomicBool,
     /// QPs that are pending.
     pub pending: Arc<AtomicU32>,
     /// Held by the test to keep the control thread in `open`.
@@ -51,6 +55,7 @@ impl Installed {
 
 struct MockQp {
     num: u32,
+    rdma: bool,
     peer: Option<QpAddress>,
     installs: Sender<Installed>,
     answers: bool,
@@ -71,6 +76,8 @@ impl MockHost {
             installs,
             answers: AtomicBool::new(true),
             full: AtomicBool::new(false),
+            offers: std::sync::Mutex::default(),
+            without_rdma: AtomicBool::new(false),
             pending: Arc::default(),
             gate: std::sync::Mutex::new(()),
         })
@@ -89,11 +96,20 @@ impl Host for MockHost {
             name: self.name.into(),
             eager_bytes: 9216,
             message_bytes_max: 1 << 26,
+            candidates: Vec::new(),
         }
+    }
+
+    fn offers(&self, _: &DeviceChoice, _: Option<IpAddr>) -> Vec<Offer> {
+        self.offers.lock().unwrap().clone()
     }
 
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError> {
         self.opens.send(request.clone()).unwrap();
+        let rdma = matches!(request.device, DeviceChoice::Rdma(_));
+        if rdma && self.without_rdma.load(Ordering::SeqCst) {
+            return Err(ConnectError::NoWindows { device: "mock0".into() });
+        }
         drop(self.gate.lock().unwrap());
         if self.full.load(Ordering::SeqCst) {
             return Err(ConnectError::NoMemory { what: "2 receives of 9216 bytes".into() });
@@ -101,6 +117,7 @@ impl Host for MockHost {
         self.pending.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(MockQp {
             num: self.qps.fetch_add(1, Ordering::SeqCst),
+            rdma,
             peer: None,
             installs: self.installs.clone(),
             answers: self.answers.load(Ordering::SeqCst),
@@ -111,7 +128,11 @@ impl Host for MockHost {
 
 impl PendingQp for MockQp {
     fn address(&self) -> QpAddress {
-        address(self.num)
+        if self.rdma {
+            QpAddress { link: Link::Ibv(PORT), ..address(self.num) }
+        } else {
+            address(self.num)
+        }
     }
 
     fn connect(&mut self, peer: &QpAddress) -> Result<(), ConnectError> {
@@ -139,6 +160,14 @@ impl Drop for MockQp {
     }
 }
 
+const PORT: Port = Port {
+    link_layer: LinkLayer::Ethernet,
+    gid: Gid([1; 16]),
+    gid_type: GidType::RoceV2,
+    lid: 0,
+    pkey: 0xffff,
+};
+
 pub(super) fn address(num: u32) -> QpAddress {
     QpAddress {
         qp_num: QpNum(num),
@@ -160,6 +189,7 @@ pub(super) fn request(target: Target, timeout: Duration) -> (ConnectRequest, Ans
         target,
         core: 3,
         deadline: Instant::now() + timeout,
+        route: Arc::default(),
         context: Box::new("context"),
         done: Box::new(move |result| drop(answer.send(result))),
     };
