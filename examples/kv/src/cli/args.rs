@@ -12,7 +12,7 @@ use crate::bench::mix::{Distribution, Mix};
 /// Which server, and how long to wait for it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// The server's address, such as soft://127.0.0.1:7471
+    /// The server's address, such as auto://127.0.0.1:7471
     #[arg(value_parser = address)]
     pub(crate) addr: String,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(crate) struct WaitArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen, such as soft://127.0.0.1:7471; with port 0 the system chooses
+    /// Where to listen, such as auto://127.0.0.1:7471; with port 0 the system chooses
     #[arg(value_parser = address)]
     pub(crate) addr: String,
     /// Keep keys and values in this folder, which is made if need be: a write is answered once it is on
@@ -245,7 +245,7 @@ pub(crate) struct DemoArgs {
     /// The folder to load [default: the files that git tracks in this one]
     pub(crate) dir: Option<PathBuf>,
     /// Where its server listens, such as rdma://10.0.0.1:0
-    #[arg(long, value_name = "ADDR", value_parser = address, default_value = "soft://127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR", value_parser = address, default_value = "auto://127.0.0.1:0")]
     pub(crate) listen: String,
     /// Use a server that runs already, here or on another host, instead of one of its own
     #[arg(long, value_name = "ADDR", value_parser = address, conflicts_with = "listen")]

@@ -10,15 +10,16 @@ pub(crate) use args::*;
 const EXAMPLES: &str = "\
 Try it:
   kv demo                                   a server, every file of this folder in and out, a report
-  kv serve soft://127.0.0.1:7471            a server in memory; stop it with Ctrl-C
-  kv serve soft://127.0.0.1:7471 --data d   a server whose values outlive it, in the folder d
-  kv put soft://127.0.0.1:7471 greeting hello
-  kv get soft://127.0.0.1:7471 greeting
-  kv list soft://127.0.0.1:7471 --json
-  kv stats soft://127.0.0.1:7471
+  kv serve auto://127.0.0.1:7471            a server in memory; stop it with Ctrl-C
+  kv serve auto://127.0.0.1:7471 --data d   a server whose values outlive it, in the folder d
+  kv put auto://127.0.0.1:7471 greeting hello
+  kv get auto://127.0.0.1:7471 greeting
+  kv list auto://127.0.0.1:7471 --json
+  kv stats auto://127.0.0.1:7471
   kv get --help                             what a command does, with examples
 
 Addresses:
+  auto://host:port   RDMA where both ends have it, the software device otherwise; kv stats says which and why
   soft://host:port   the software device: any machine, no RDMA hardware needed
   rdma://host:port   RDMA hardware, where this build and both machines have it
   Port 0 lets the system choose one; the server prints the address it has.
@@ -56,15 +57,15 @@ pub(crate) enum Command {
     /// end; the second ends the process.
     #[command(after_help = "\
 Examples:
-  kv serve soft://0.0.0.0:7471 --store 2GiB         in memory, 2 GiB of it at most
-  kv serve soft://127.0.0.1:7471 --data /var/lib/kv  in a file; what is acknowledged is on the disk")]
+  kv serve auto://0.0.0.0:7471 --store 2GiB         in memory, 2 GiB of it at most
+  kv serve auto://127.0.0.1:7471 --data /var/lib/kv  in a file; what is acknowledged is on the disk")]
     Serve(ServeArgs),
     /// Write the value under a key to standard output
     #[command(after_help = "\
 Examples:
-  kv get soft://127.0.0.1:7471 greeting > greeting
-  kv get soft://127.0.0.1:7471 photo --file photo.jpg
-  kv get soft://127.0.0.1:7471 greeting --json      {\"key\":\"greeting\",\"value\":\"hello\",\"version\":1}
+  kv get auto://127.0.0.1:7471 greeting > greeting
+  kv get auto://127.0.0.1:7471 photo --file photo.jpg
+  kv get auto://127.0.0.1:7471 greeting --json      {\"key\":\"greeting\",\"value\":\"hello\",\"version\":1}
 
 Ends with 3 if there is no value under the key.")]
     Get(GetArgs),
@@ -73,11 +74,11 @@ Ends with 3 if there is no value under the key.")]
         override_usage = "kv put [OPTIONS] <ADDR> <KEY> <VALUE|-|--file <F>>",
         after_help = "\
 Examples:
-  kv put soft://127.0.0.1:7471 greeting hello
-  kv put soft://127.0.0.1:7471 photo --file photo.jpg
-  date | kv put soft://127.0.0.1:7471 now -
-  kv put soft://127.0.0.1:7471 greeting bonjour --expect 1   only if its version is still 1
-  kv put soft://127.0.0.1:7471 lock me --expect 0            only if it has no value
+  kv put auto://127.0.0.1:7471 greeting hello
+  kv put auto://127.0.0.1:7471 photo --file photo.jpg
+  date | kv put auto://127.0.0.1:7471 now -
+  kv put auto://127.0.0.1:7471 greeting bonjour --expect 1   only if its version is still 1
+  kv put auto://127.0.0.1:7471 lock me --expect 0            only if it has no value
 
 Ends with 4, and has changed nothing, if the key has another version than expected."
     )]
@@ -85,8 +86,8 @@ Ends with 4, and has changed nothing, if the key has another version than expect
     /// Remove a key and its value
     #[command(after_help = "\
 Examples:
-  kv delete soft://127.0.0.1:7471 greeting
-  kv delete soft://127.0.0.1:7471 greeting --expect 2   only if its version is still 2
+  kv delete auto://127.0.0.1:7471 greeting
+  kv delete auto://127.0.0.1:7471 greeting --expect 2   only if its version is still 2
 
 Ends with 3 if there was no value, with 4 if the key has another version than expected.")]
     Delete(DeleteArgs),
@@ -96,21 +97,21 @@ Ends with 3 if there was no value, with 4 if the key has another version than ex
     /// several calls, each with a moment of its own.
     #[command(after_help = "\
 Example:
-  kv mget soft://127.0.0.1:7471 a b c
+  kv mget auto://127.0.0.1:7471 a b c
 
 Ends with 3 if one of the keys has no value; the others are printed.")]
     Mget(MgetArgs),
     /// Store several values: all, or, if one is refused, none
     #[command(after_help = "\
 Example:
-  kv mput soft://127.0.0.1:7471 a=1 b=2 c=3")]
+  kv mput auto://127.0.0.1:7471 a=1 b=2 c=3")]
     Mput(MputArgs),
     /// Print the keys that begin with a prefix, in order
     #[command(after_help = "\
 Examples:
-  kv list soft://127.0.0.1:7471                 all keys, one a line
-  kv list soft://127.0.0.1:7471 user/ --json    with version and length, one JSON object a line
-  kv list soft://127.0.0.1:7471 --limit 10      the first ten
+  kv list auto://127.0.0.1:7471                 all keys, one a line
+  kv list auto://127.0.0.1:7471 user/ --json    with version and length, one JSON object a line
+  kv list auto://127.0.0.1:7471 --limit 10      the first ten
 
 Keys are printed as they are. A key that has a line end or is no text can be told apart by --json.")]
     List(ListArgs),
@@ -121,16 +122,16 @@ Keys are printed as they are. A key that has a line end or is no text can be tol
     /// keys of a file that is gone from the folder are left as they are.
     #[command(after_help = "\
 Examples:
-  kv load soft://127.0.0.1:7471 ~/photos
-  kv load soft://127.0.0.1:7471 ~/photos --resume photos.journal   run it again to go on where it ended
+  kv load auto://127.0.0.1:7471 ~/photos
+  kv load auto://127.0.0.1:7471 ~/photos --resume photos.journal   run it again to go on where it ended
 
 Ends with 5 if some files could not be read or kept changing; the others are stored.")]
     Load(TransferArgs),
     /// Compare every file of a folder, byte for byte, with what a server has under its relative path
     #[command(after_help = "\
 Examples:
-  kv verify soft://127.0.0.1:7471 ~/photos
-  kv verify soft://127.0.0.1:7471 ~/photos --json
+  kv verify auto://127.0.0.1:7471 ~/photos
+  kv verify auto://127.0.0.1:7471 ~/photos --json
 
 Ends with 1 if a byte differs, a file is not stored, or a key is left that a file does not have any more.
 The keys of a file that is gone from the folder are not looked at.")]
@@ -157,9 +158,9 @@ Ends with 1 if a value is damaged.")]
     /// was due and not sent, has failed. A server that is gone, or does nothing at all, ends the run.
     #[command(after_help = "\
 Examples:
-  kv bench soft://127.0.0.1:7471
-  kv bench soft://127.0.0.1:7471 --mix C --value 64KiB --outstanding 8
-  kv bench soft://127.0.0.1:7471 --mix B --svg b.svg --json
+  kv bench auto://127.0.0.1:7471
+  kv bench auto://127.0.0.1:7471 --mix C --value 64KiB --outstanding 8
+  kv bench auto://127.0.0.1:7471 --mix B --svg b.svg --json
 
 Mixes:
   A  half reads, half updates          D  95 % reads of what is new, 5 % inserts
@@ -169,8 +170,8 @@ Mixes:
     /// Show what a server's cores, devices, memory and store have done so far
     #[command(after_help = "\
 Examples:
-  kv stats soft://127.0.0.1:7471
-  kv stats soft://127.0.0.1:7471 --json | jq .store.commits")]
+  kv stats auto://127.0.0.1:7471
+  kv stats auto://127.0.0.1:7471 --json | jq .store.commits")]
     Stats(StatsArgs),
     /// Start a server, load a folder into it, read it back and compare every byte
     ///

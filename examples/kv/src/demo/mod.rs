@@ -72,6 +72,7 @@ async fn drive(
     args: &DemoArgs,
 ) -> Result<Report, Failure> {
     let channel = connect(runtime, addr, args.wait).await?;
+    err(format_args!("carried by {}\n", channel.path()));
     let session = Session {
         root: &found.root,
         client: KvClient::new(channel.clone()),
@@ -86,7 +87,7 @@ async fn drive(
         put_traffic: Traffic::default(),
         get_traffic: Traffic::default(),
         retried: 0,
-        server: Ends::begin(Levels::of(&before.server)),
+        server: Ends::begin(Levels::of(&before.server)).shared(args.server.is_some()),
         client: Ends::begin(Levels::of(&before.client)),
         server_peak: 0,
     };

@@ -1,7 +1,7 @@
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::demo::levels::{Levels, Traffic};
-use crate::failure::Exit;
+use crate::failure::{Exit, err};
 use crate::text::grouped;
 use crate::transfer::entry::Entry;
 use crate::transfer::meter::Meter;
@@ -29,17 +29,29 @@ pub(crate) struct Ends {
     pub(crate) begin: Levels,
     /// After the work.
     pub(crate) end: Levels,
+    /// Whether it may have peers of which this process knows nothing.
+    pub(crate) is_shared: bool,
 }
 
 impl Ends {
     /// Levels at the beginning, and so far none after.
     pub(crate) fn begin(begin: Levels) -> Self {
-        Self { begin, end: Levels::default() }
+        Self { begin, end: Levels::default(), is_shared: false }
     }
 
-    /// Whether all is at the end as it was at the beginning.
+    /// The same of a process that others may use too.
+    pub(crate) fn shared(self, is_shared: bool) -> Self {
+        Self { is_shared, ..self }
+    }
+
+    /// Whether others used it: then nobody can say what of its levels is whose.
+    pub(crate) fn has_others(&self) -> bool {
+        self.is_shared && (self.begin.connections > 1 || self.end.connections > 1)
+    }
+
+    /// Whether all is at the end as it was at the beginning, as far as that can be told.
     pub(crate) fn is_restored(&self) -> bool {
-        self.begin == self.end
+        self.begin == self.end || self.has_others()
     }
 }
 
@@ -97,6 +109,10 @@ impl Report {
         let mut told = Told::default();
         told.files(entries, found);
         for (name, ends) in [("server", &self.server), ("client", &self.client)] {
+            if ends.has_others() {
+                err(format_args!("the {name} has others too: its levels are not compared\n"));
+                continue;
+            }
             for (what, of) in LEVELS {
                 let (begin, end) = (of(&ends.begin), of(&ends.end));
                 if begin != end {
@@ -135,6 +151,9 @@ mod tests {
         ends.end = begin;
         assert!(ends.is_restored());
         ends.end.memory = 4096;
-        assert!(!ends.is_restored());
+        assert!(!ends.is_restored() && !ends.shared(true).is_restored());
+        // What another client has of a server is not the demo's to judge.
+        ends.end.connections = 2;
+        assert!(!ends.is_restored() && ends.shared(true).is_restored());
     }
 }
