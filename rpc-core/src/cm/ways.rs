@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::route::Path;
 use super::{ConnectError, DeviceChoice, RdmaOptions};
-use crate::verbs::Gid;
-use crate::wire::{AddressBlob, Candidate, DeviceKind};
+use crate::verbs::{Gid, GidType};
+use crate::wire::{self, AddressBlob, Candidate, DeviceKind};
 
 /// A device on which this side, as the server, can make a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,24 @@ pub struct Offer {
     pub candidate: Candidate,
     /// The local address that leads to it, if it is one of RDMA.
     pub ip: Option<IpAddr>,
+}
+
+impl Offer {
+    /// The software device.
+    pub const fn soft(number: u8) -> Self {
+        Self { candidate: Candidate::soft(number), ip: None }
+    }
+
+    /// A device of RDMA whose queue pairs have this GID, and the local address that leads to it.
+    pub fn rdma(number: u8, gid: Gid, kind: GidType, ip: Option<IpAddr>) -> Self {
+        let (link_layer, gid_type) = match kind {
+            GidType::InfiniBand => (wire::LinkLayer::InfiniBand, wire::GidType::InfiniBand),
+            GidType::RoceV1 => (wire::LinkLayer::Ethernet, wire::GidType::RoceV1),
+            GidType::RoceV2 => (wire::LinkLayer::Ethernet, wire::GidType::RoceV2),
+        };
+        let kind = DeviceKind::Ibv;
+        Self { candidate: Candidate { number, kind, link_layer, gid_type, gid: gid.0 }, ip }
+    }
 }
 
 /// A device that this side, as the client, may make a queue pair on.
@@ -142,14 +160,14 @@ pub(super) fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{GidType, LinkLayer, SoftLink};
+    use crate::wire::{LinkLayer, SoftLink};
 
     fn roce(number: u8, gid: [u8; 16]) -> Candidate {
         Candidate {
             number,
             kind: DeviceKind::Ibv,
             link_layer: LinkLayer::Ethernet,
-            gid_type: GidType::RoceV2,
+            gid_type: wire::GidType::RoceV2,
             gid,
         }
     }

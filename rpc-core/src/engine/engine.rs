@@ -14,7 +14,7 @@ use super::cell::{CallCell, CallPlace};
 use super::connection::{Connection, Stage};
 use super::drive::{Drive, Turn};
 use super::executor::Joining;
-use super::fetches::read_stall;
+use super::fetches::Stalls;
 use super::install::Install;
 use super::offload::{Awaited, Offload};
 use super::read_share::ReadShare;
@@ -76,10 +76,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) fetches: VecDeque<ConnectionKey>,
     /// What may be asked for by READ at once.
     pub(super) reads: ReadShare,
-    /// How long a connection's READs may bring nothing while others wait for its memory.
-    pub(super) read_stall: Duration,
-    /// What the core had missed when it last looked at them.
-    pub(super) missed: Duration,
+    /// When READs that bring nothing end their connection.
+    pub(super) stalls: Stalls,
     /// How long the device may say nothing of what is posted.
     pub(super) silence_max: Option<Duration>,
     /// Whether the device takes binds and invalidations only by themselves.
@@ -258,8 +256,7 @@ impl<D: Device> Engine<D> {
             queued: Vec::new(),
             fetches: VecDeque::new(),
             reads: ReadShare::new(parts.read_bytes_max),
-            read_stall: read_stall(&limits),
-            missed: Duration::ZERO,
+            stalls: Stalls::new(&limits),
             silence_max: limits.silence_max,
             local_ops_alone: limits.local_ops_alone,
             pings: parts.pings.on_device(limits.ack_timeout()),

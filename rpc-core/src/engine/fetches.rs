@@ -21,13 +21,23 @@ use crate::verbs::{Device, Limits};
 /// A connection whose READs bring nothing for so long is closed if others wait for the memory that it
 /// holds. Less than half of the time that a message waits for memory, so that others still get it, and
 /// beyond the pauses of a peer that shares its processors with dozens: forty clients on two were seen to
-/// pause for more than half a second. Where the device itself pauses for longer, [`read_stall`].
+/// pause for more than half a second. Where the device itself pauses for longer, [`Stalls::new`].
 const READ_STALL: Duration = Duration::from_secs(2);
 
-/// [`READ_STALL`] on a device with these limits: long enough for a READ that is asked for twice, since
-/// what the network lost is no fault of the peer's either.
-pub(super) fn read_stall(limits: &Limits) -> Duration {
-    READ_STALL.max(2 * limits.ack_timeout())
+/// When READs that bring nothing end their connection, because others wait for its memory.
+#[derive(Debug)]
+pub(super) struct Stalls {
+    after: Duration,
+    /// What the core had missed when it last looked.
+    missed: Duration,
+}
+
+impl Stalls {
+    /// On a device with these limits after [`READ_STALL`], or long enough for a READ that is asked for twice:
+    /// what the network lost is no fault of the peer's either.
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { after: READ_STALL.max(2 * limits.ack_timeout()), missed: Duration::ZERO }
+    }
 }
 
 /// A message whose payload has no destination yet: the inbound share is used up.
@@ -147,7 +157,7 @@ impl<D: Device> Engine<D> {
             let back = self.try_fetch(turn, key, fetch);
             let Some(connection) = self.connections.get(key) else { continue };
             if let Some(fetch) = back {
-                self.missed = turn.missed;
+                self.stalls.missed = turn.missed;
                 connection.fetches.push_front(fetch);
                 self.fetches.push_front(key);
                 self.end_stalled(turn);
@@ -166,7 +176,7 @@ impl<D: Device> Engine<D> {
     fn end_stalled(&mut self, turn: &Turn<'_>) {
         for slot in self.connections.in_use() {
             let stalled =
-                self.connections.at(slot).and_then(|c| c.stalls_at(self.read_stall, turn.missed));
+                self.connections.at(slot).and_then(|c| c.stalls_at(self.stalls.after, turn.missed));
             if stalled.is_some_and(|at| at <= turn.now) {
                 self.lose(turn, slot, Loss::Stalled);
             }
@@ -178,8 +188,9 @@ impl<D: Device> Engine<D> {
         if self.fetches.is_empty() {
             return None;
         }
-        let stalls =
-            |connection: &Connection<D>| connection.stalls_at(self.read_stall, self.missed);
+        let stalls = |connection: &Connection<D>| {
+            connection.stalls_at(self.stalls.after, self.stalls.missed)
+        };
         self.connections.iter().filter_map(stalls).min()
     }
 }
@@ -195,9 +206,9 @@ mod tests {
         let clock = std::sync::Arc::new(|| Time::ZERO);
         let device = SoftDevice::open(SoftConfig::new(clock)).unwrap();
         let quick = device.limits();
-        assert_eq!(read_stall(&quick), READ_STALL);
+        assert_eq!(Stalls::new(&quick).after, READ_STALL);
         let slow = Limits { ack_timeout_min: 19, ..quick };
         assert!(slow.ack_timeout() > Duration::from_secs(2));
-        assert_eq!(read_stall(&slow), 2 * slow.ack_timeout());
+        assert_eq!(Stalls::new(&slow).after, 2 * slow.ack_timeout());
     }
 }

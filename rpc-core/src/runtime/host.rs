@@ -12,7 +12,6 @@ use crate::engine::ServerSide;
 use crate::engine::capacity::EAGER_BYTES;
 #[cfg(feature = "verbs")]
 use crate::mem::Pool;
-use crate::wire::Candidate;
 
 /// The runtime as its control thread sees it: who we are, and how a QP is made for a core.
 pub(super) struct RuntimeHost {
@@ -101,8 +100,7 @@ impl Host for RuntimeHost {
         #[cfg(not(feature = "verbs"))]
         let (mut offers, _) = (Vec::new(), local_ip);
         if !matches!(device, DeviceChoice::Rdma(_)) {
-            let candidate = Candidate::soft(offers.len() as u8 + 1);
-            offers.push(Offer { candidate, ip: None });
+            offers.push(Offer::soft(offers.len() as u8 + 1));
         }
         offers
     }

@@ -17,8 +17,7 @@ use crate::engine::{
 };
 use crate::mem::{Pool, Regions};
 use crate::verbs::ibv::{IbvConfig, IbvDevice, IbvPd};
-use crate::verbs::{AsyncEvent, Device, GidType};
-use crate::wire::{self, Candidate, DeviceKind};
+use crate::verbs::{AsyncEvent, Device};
 
 /// Devices, each with its options, that one runtime opens: an address with other options opens
 /// another context, and a program has a handful of addresses.
@@ -103,7 +102,8 @@ impl RdmaDevices {
             let number = offers.len() as u8 + 1;
             match self.find(&mut state, options, ip) {
                 Ok((_, device)) => {
-                    offers.push(Offer { candidate: candidate(number, &device), ip });
+                    let (_, gid, kind) = device.gid();
+                    offers.push(Offer::rdma(number, gid, kind, ip));
                 }
                 Err(error) => tracing::debug!(?ip, %error, "no RDMA is offered"),
             }
@@ -286,17 +286,6 @@ fn addresses(options: &RdmaOptions, local_ip: Option<IpAddr>) -> Vec<Option<IpAd
         return vec![local_ip];
     }
     options.addresses.iter().copied().map(Some).collect()
-}
-
-/// What a peer is told of a device.
-fn candidate(number: u8, device: &IbvDevice) -> Candidate {
-    let (_, gid, kind) = device.gid();
-    let (link_layer, gid_type) = match kind {
-        GidType::InfiniBand => (wire::LinkLayer::InfiniBand, wire::GidType::InfiniBand),
-        GidType::RoceV1 => (wire::LinkLayer::Ethernet, wire::GidType::RoceV1),
-        GidType::RoceV2 => (wire::LinkLayer::Ethernet, wire::GidType::RoceV2),
-    };
-    Candidate { number, kind: DeviceKind::Ibv, link_layer, gid_type, gid: gid.0 }
 }
 
 fn config(options: &RdmaOptions, local_ip: Option<IpAddr>) -> IbvConfig {
