@@ -22,6 +22,7 @@
 
 mod client;
 pub mod cm;
+pub mod doctor;
 pub mod verbs;
 
 pub mod codec;
@@ -54,7 +55,7 @@ mod time;
 mod world;
 
 pub use caller::{Caller, Idempotency, MethodDescriptor, MethodKind};
-pub use client::{Channel, ChannelBuilder, ChannelState};
+pub use client::{Channel, ChannelBuilder, ChannelState, ConnectionInfo};
 pub use cm::RdmaOptions;
 pub use detach::detach;
 pub use engine::{JoinError, JoinHandle, Progress};

@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod cli;
 mod demo;
+mod doctor;
 mod failure;
 mod files;
 mod limits;

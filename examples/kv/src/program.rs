@@ -4,7 +4,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command, CompletionsArgs};
 use crate::failure::{Exit, Failure, out};
-use crate::{bench, check, demo, log, ops, serve, stats, transfer, tree};
+use crate::{bench, check, demo, doctor, log, ops, serve, stats, transfer, tree};
 
 /// The program `kv`: reads the command line, does what it says, and tells how that ended.
 pub fn main() -> ExitCode {
@@ -22,6 +22,7 @@ pub fn main() -> ExitCode {
         Command::Verify(args) => transfer::command::verify(&args),
         Command::Check(args) => check::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Completions(args) => completions(&args),

@@ -388,3 +388,33 @@ fn exit_codes_outlive_a_standard_error_that_takes_nothing() {
     assert_ended(&run(&["put", &server.addr, "k", "v", "--expect", "9"]), 4);
     assert_ended(&run(&["get", "soft://127.0.0.1:1", "k", "--timeout", "5"]), 1);
 }
+
+/// On a machine without RDMA there is nothing to mend; what an address asks for and is not there is an error, and so
+/// is a server that does not answer.
+#[test]
+fn doctor_lists_what_there_is_and_ends_with_1_if_something_must_be_mended() {
+    let server = Server::start(&[]);
+    let visited = server.run("doctor", &[b"--json", b"--memory", b"64MiB"]);
+    let report: Value = serde_json::from_slice(&visited.stdout).unwrap();
+    let facts = report["facts"].as_array().unwrap();
+    let fact =
+        |name: &str| facts.iter().find(|fact| fact["name"] == name).unwrap()["value"].clone();
+    assert_eq!(fact("carried by"), "soft: the address says soft://");
+    assert_eq!(fact("longest SEND"), "9,216 bytes");
+    assert!(fact("call of 1 MiB").as_str().unwrap().ends_with("MB/s"));
+    let errors =
+        report["problems"].as_array().unwrap().iter().any(|one| one["severity"] == "error");
+    assert_eq!(report["healthy"], !errors);
+    assert_ended(&visited, i32::from(errors));
+    // Nothing was stored by it.
+    assert!(server.run("list", &[]).stdout.is_empty());
+
+    let wrong = ["doctor", "auto://127.0.0.1:1?device=none_0", "--timeout", "2"];
+    let output = kv(&wrong).output().unwrap();
+    assert_ended(&output, 1);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["no RDMA device \"none_0\"", "nothing listens on 127.0.0.1:1", "cause:", "fix:"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_ended(&kv(&["doctor", "nonsense"]).output().unwrap(), 2);
+}

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use rpc_core::cm::{ConnectError, Handshake, LocalHello, Need, Role};
 use rpc_core::verbs::{Link, Psn, QpAddress, QpNum};
 use rpc_core::wire::handshake::{CONTROL_BYTES_MAX, frame_len};
-use rpc_core::wire::{AddressBlob, ControlMessage, Hello, SoftLink, WindowType};
+use rpc_core::wire::{AddressBlob, Candidate, ControlMessage, Hello, SoftLink, WindowType};
 
 use super::{control, make};
 use crate::heap;
@@ -95,7 +95,6 @@ impl Side {
             name: name.to_owned(),
             eager_bytes: 9216,
             message_bytes_max: 1 << 20,
-            candidates: Vec::new(),
         };
         let ip = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let handshake = match role {
@@ -114,6 +113,7 @@ impl Side {
             self.handshake.on_sent(self.handshake.outbound().len());
             match self.handshake.need()? {
                 Need::Bytes => return Ok(true),
+                Need::Offers => self.handshake.on_offers(vec![Candidate::soft(1)])?,
                 Need::Open => self.handshake.on_opened(own_address(), 0)?,
                 Need::Connect(peer) => {
                     connectable(&peer);

@@ -4,11 +4,13 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use super::builder::{ChannelBuilder, ChannelOptions};
+use super::info::ConnectionInfo;
 use super::lane::{Lane, LaneState};
 use super::watch::{StateChange, Watch};
-use crate::cm::Target;
+use crate::cm::{Route, Target};
 use crate::engine::local;
 use crate::mem::{PayloadMut, Share, Use};
 use crate::{Runtime, Status};
@@ -72,10 +74,10 @@ impl Channel {
         options: ChannelOptions,
         keeps: Option<Box<dyn Any + Send + Sync>>,
     ) -> Self {
-        let watch = Arc::<Watch>::default();
+        let (watch, route) = (Arc::<Watch>::default(), Route::default());
         let lanes = (0..runtime.cores())
             .flat_map(|core| std::iter::repeat_n(core, options.connections_per_core))
-            .map(|core| Lane::new(&runtime, core, target.clone(), &options, &watch))
+            .map(|core| Lane::new(&runtime, core, target.clone(), &options, &watch, route.beside()))
             .collect();
         let inner = Inner { runtime, lanes, options, watch, shown, _keeps: keeps };
         Self { inner: Arc::new(inner) }
@@ -98,12 +100,28 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Waits for every core's connection.
+    /// Waits for every core's connection, which are made at the same time.
     pub(super) async fn connect_all(&self) -> Result<(), Status> {
-        for lane in &self.inner.lanes {
-            lane.connection(&self.inner.runtime, None, false).await?;
-        }
-        Ok(())
+        let runtime = &self.inner.runtime;
+        let lanes = self.inner.lanes.iter();
+        let mut pending: Vec<_> =
+            lanes.map(|lane| Box::pin(lane.connection(runtime, None, false))).collect();
+        std::future::poll_fn(|context| {
+            let mut failed = None;
+            pending.retain_mut(|connection| match connection.as_mut().poll(context) {
+                Poll::Ready(made) => {
+                    failed = failed.take().or_else(|| made.err());
+                    false
+                }
+                Poll::Pending => true,
+            });
+            match failed {
+                Some(status) => Poll::Ready(Err(status)),
+                None if pending.is_empty() => Poll::Ready(Ok(())),
+                None => Poll::Pending,
+            }
+        })
+        .await
     }
 
     /// What the channel's connections are doing.
@@ -121,11 +139,19 @@ impl Channel {
     }
 
     /// Which kind of device carries the calls, `soft` or `rdma`, and why it was chosen, as in "soft: the address
-    /// says soft://". Of the connection that was made last, which with `auto://` the server has a say in; all of
-    /// a channel's take the same way as long as that can be had.
+    /// says soft://". With `auto://` the server has a say in it, so before the first connection it is not known.
+    /// Of the first core's connection, or its last; those of other cores are made by the same rule. A
+    /// connection keeps its way for its life: one that fell back to software goes back to RDMA when it has to be
+    /// made anew, a minute later at the earliest.
     pub fn path(&self) -> String {
         let paths = self.inner.lanes.iter().find_map(|lane| lane.path());
         paths.map_or_else(|| "not connected yet".to_owned(), |path| path.to_string())
+    }
+
+    /// What was agreed for one of its connections, if there is one now. All are to the same address, and
+    /// differ only while a server is being replaced.
+    pub fn connection(&self) -> Option<ConnectionInfo> {
+        self.inner.lanes.iter().find_map(|lane| lane.info())
     }
 
     /// A buffer of `len` bytes in payload memory. Filled and frozen into a `bytes` field, it is

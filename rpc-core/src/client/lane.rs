@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use super::attempt::Attempt;
 use super::backoff::Backoff;
 use super::builder::ChannelOptions;
+use super::info::ConnectionInfo;
 use super::watch::Watch;
 use crate::cm::{ConnectFailure, ConnectRequest, Path, Route, Target};
-use crate::engine::{AlarmId, ConnectionKey, CoreShared, Negotiated, Observer};
-use crate::{Code, Execution, Runtime, Status, Time, world};
+use crate::engine::{AlarmId, ConnectionKey, CoreShared, Negotiated, Observer, Terms};
+use crate::{Code, Execution, Peer, Runtime, Status, Time, world};
 
 /// A channel's connection on one core: made when it is first needed, and again after it was lost.
 pub(super) struct Lane {
@@ -27,6 +29,8 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct State {
     connection: Option<Connection>,
+    /// Who is at its other end, or was at that of the last one, and on which terms.
+    about: Option<(Arc<Peer>, Terms)>,
     /// Connections whose server goes away, oldest first: calls in progress end on them.
     retired: VecDeque<ConnectionKey>,
     connecting: bool,
@@ -73,12 +77,13 @@ impl Lane {
         target: Target,
         options: &ChannelOptions,
         watch: &Arc<Watch>,
+        route: Route,
     ) -> Arc<Self> {
         Arc::new(Self {
             core,
             shared: Arc::clone(&runtime.core_handles()[core].shared),
             target,
-            route: Arc::default(),
+            route: Arc::new(route),
             connect_timeout: options.connect_timeout,
             backoff: options.backoff,
             watch: Arc::clone(watch),
@@ -158,16 +163,17 @@ impl Lane {
             let waker = Waker::from(Arc::clone(self));
             state.alarm = Some(Alarm::set(&self.shared, runtime.clock().at(at), waker));
         }
+        let number = state.attempts;
         drop(state);
         if begin {
             self.watch.changed();
-            self.begin(runtime);
+            self.begin(runtime, number);
         }
         Poll::Pending
     }
 
-    fn begin(self: &Arc<Self>, runtime: &Runtime) {
-        let observer: Arc<dyn Observer> = Arc::clone(self) as _;
+    fn begin(self: &Arc<Self>, runtime: &Runtime, number: u64) {
+        let observer: Arc<dyn Observer> = Arc::new(Attempt::new(self, number));
         let lane = Arc::clone(self);
         runtime.control().connect(ConnectRequest {
             target: self.target.clone(),
@@ -178,7 +184,8 @@ impl Lane {
             done: Box::new(move |result| {
                 // On success the engine tells the observer when both sides have confirmed.
                 if let Err(ConnectFailure { error, .. }) = result {
-                    lane.fail(error.into());
+                    let way_failed = error.concerns_device();
+                    lane.fail(number, error.into(), way_failed);
                 }
             }),
         });
@@ -189,11 +196,35 @@ impl Lane {
         self.route.path()
     }
 
-    fn fail(&self, status: Status) {
+    /// The connection that there is now, for people.
+    pub(super) fn info(&self) -> Option<ConnectionInfo> {
+        let state = self.lock();
+        let Negotiated { eager_bytes, message_bytes_max } = state.connection?.negotiated;
+        let (peer, terms) = state.about.clone()?;
+        let path = self.route.path()?;
+        Some(ConnectionInfo {
+            device: path.device,
+            reason: path.reason,
+            peer,
+            version: terms.version,
+            eager_bytes,
+            message_bytes_max,
+            mtu: terms.mtu,
+            mtu_own: terms.mtus[0],
+            mtu_peer: terms.mtus[1],
+            reads_max: terms.reads_max,
+        })
+    }
+
+    /// Attempt `number` led to nothing.
+    fn fail(&self, number: u64, status: Status, way_failed: bool) {
         let mut state = self.lock();
+        if !state.connecting || number != state.attempts {
+            return; // it has failed before
+        }
         state.connecting = false;
-        let another_way = self.route.failed(status.message(), world::now());
-        if another_way && !state.closed {
+        state.lost = true;
+        if self.route.failed(status.message(), way_failed, world::now()) {
             tracing::warn!(%status, "a way to the server failed; the next one is tried");
             // At once: whoever waits goes on waiting, and begins the attempt.
             (state.failure, state.next_attempt) = (None, None);
@@ -252,24 +283,33 @@ impl Lane {
     }
 }
 
-impl Observer for Lane {
-    fn ready(&self, key: ConnectionKey, negotiated: Negotiated) {
+/// What an [`Attempt`] hears.
+impl Lane {
+    pub(super) fn ready(
+        &self,
+        number: u64,
+        key: ConnectionKey,
+        negotiated: Negotiated,
+        peer: &Arc<Peer>,
+        terms: Terms,
+    ) {
         let mut state = self.lock();
-        state.connecting = false;
-        if state.closed {
+        if state.closed || number != state.attempts || !state.connecting {
             drop(state);
             self.close_connection(key);
             return;
         }
+        state.connecting = false;
         if let Some(path) = self.route.connected() {
             tracing::info!(core = self.core, %path, "connected");
         }
         (state.failure, state.failures, state.next_attempt) = (None, 0, None);
         state.connection = Some(Connection { key, negotiated });
+        state.about = Some((Arc::clone(peer), terms));
         self.tell(state);
     }
 
-    fn retiring(&self, key: ConnectionKey) {
+    pub(super) fn retiring(&self, key: ConnectionKey) {
         let mut state = self.lock();
         if state.connection.is_none_or(|connection| connection.key != key) {
             return;
@@ -286,7 +326,7 @@ impl Observer for Lane {
         }
     }
 
-    fn lost(&self, key: ConnectionKey, why: Status) {
+    pub(super) fn lost(&self, number: u64, key: ConnectionKey, why: Status, way_failed: bool) {
         let mut state = self.lock();
         if let Some(at) = state.retired.iter().position(|other| *other == key) {
             state.retired.remove(at);
@@ -302,7 +342,7 @@ impl Observer for Lane {
             None => {
                 // It was lost before both sides had confirmed it.
                 drop(state);
-                self.fail(why);
+                self.fail(number, why, way_failed);
             }
         }
     }
@@ -368,18 +408,50 @@ mod tests {
         let runtime = Runtime::builder().build().unwrap();
         let target = Target::InProcess { server: 0 };
         let (options, watch) = (ChannelOptions::default(), Arc::default());
-        let lane = Lane::new(&runtime, 0, target, &options, &watch);
+        let lane = Lane::new(&runtime, 0, target, &options, &watch, Route::default());
         let negotiated = Negotiated { eager_bytes: 9216, message_bytes_max: 1 << 20 };
+        let peer = Arc::new(Peer {
+            name: String::new(),
+            boot_id: 0,
+            remote_addr: None,
+            local_addr: None,
+            device: "soft",
+        });
+        let terms = Terms { version: 1, mtu: 4096, mtus: [4096; 2], reads_max: 16 };
         let key = |slot| ConnectionKey { engine: 0, slot, generation: 1 };
         for slot in 0..=RETIRED_MAX as u32 {
-            lane.ready(key(slot), negotiated);
+            lane.lock().connecting = true;
+            lane.ready(0, key(slot), negotiated, &peer, terms);
             lane.retiring(key(slot));
         }
         lane.lock().connecting = true;
         for slot in 0..=RETIRED_MAX as u32 {
-            lane.lost(key(slot), Status::unavailable("gone"));
+            lane.lost(0, key(slot), Status::unavailable("gone"), false);
         }
         let state = lane.lock();
         assert!(state.connecting && state.failure.is_none() && state.retired.is_empty());
+    }
+
+    #[test]
+    fn what_is_heard_of_an_attempt_whose_time_was_over_is_no_news_of_the_next_one() {
+        let runtime = Runtime::builder().build().unwrap();
+        let (options, watch) = (ChannelOptions::default(), Arc::default());
+        let target = Target::InProcess { server: 0 };
+        let lane = Lane::new(&runtime, 0, target, &options, &watch, Route::default());
+        let begin = || {
+            let mut state = lane.lock();
+            state.connecting = true;
+            state.attempts += 1;
+            state.attempts
+        };
+        let first = begin();
+        lane.fail(first, Status::deadline_exceeded("timed out"), false);
+        let second = begin();
+        let key = ConnectionKey { engine: 0, slot: 0, generation: 1 };
+        lane.lost(first, key, Status::unavailable("its socket was closed"), true);
+        lane.fail(first, Status::unavailable("again"), true);
+        assert!(lane.lock().connecting, "the second attempt goes on");
+        lane.lost(second, key, Status::unavailable("gone"), false);
+        assert!(!lane.lock().connecting);
     }
 }

@@ -68,7 +68,8 @@ pub struct RdmaOptions {
     /// `hop_limit=N`: 1 to 255.
     pub hop_limit: Option<u8>,
     /// `rdma_ip=IP[,IP…]`: this machine's addresses on its RDMA networks, at most 4, where they are not that of
-    /// the control connection. A server offers the device of each, in this order; a client uses the first.
+    /// the control connection. A server offers the device of each, in this order; a client uses the one that is
+    /// on the network of the server's, or the first.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -454,7 +455,8 @@ impl RdmaOptions {
 fn addresses(value: &str) -> Option<Vec<IpAddr>> {
     let addresses: Vec<IpAddr> =
         value.split(',').map(|ip| ip.parse().ok()).collect::<Option<_>>()?;
-    let usable = addresses.len() <= ADDRESSES_MAX && !addresses.iter().any(IpAddr::is_unspecified);
+    let usable = addresses.len() <= ADDRESSES_MAX
+        && !addresses.iter().any(|ip| ip.is_unspecified() || ip.is_multicast());
     usable.then_some(addresses)
 }
 

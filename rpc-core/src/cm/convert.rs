@@ -105,7 +105,7 @@ fn port(blob: &AddressBlob, own: &Port) -> Result<Port, ConnectError> {
         }
     };
     if link_layer != own.link_layer {
-        return Err(malformed("one device is on InfiniBand and the other on Ethernet"));
+        return Err(other("one device is on InfiniBand and the other on Ethernet"));
     }
     let gid_type = match (blob.gid_type, link_layer) {
         (wire::GidType::RoceV1, LinkLayer::Ethernet) => GidType::RoceV1,
@@ -120,13 +120,13 @@ fn port(blob: &AddressBlob, own: &Port) -> Result<Port, ConnectError> {
         return Err(malformed("its device has no GID, which RoCE needs"));
     }
     if gid_type != own.gid_type {
-        return Err(malformed(
+        return Err(other(
             "one side uses RoCE v1 and the other v2; choose a GID of the same kind with gid_index=",
         ));
     }
     // The top bit says full or limited member, not which partition.
     if (blob.pkey ^ own.pkey) << 1 != 0 {
-        return Err(malformed("it is in another partition; choose a PKey with pkey_index="));
+        return Err(other("they are in other partitions; choose a PKey with pkey_index="));
     }
     Ok(Port { link_layer, gid, gid_type, lid: blob.lid, pkey: blob.pkey })
 }
@@ -144,6 +144,10 @@ fn usable(dial: Option<SocketAddr>, expected: &Expected) -> Option<SocketAddr> {
         return Some(SocketAddr::new(remote_ip?, dial.port()));
     }
     Some(dial)
+}
+
+const fn other(why: &'static str) -> ConnectError {
+    ConnectError::OtherPort { why }
 }
 
 fn malformed(what: &str) -> ConnectError {
@@ -242,7 +246,7 @@ mod tests {
             (|b| b.gid_type = wire::GidType::InfiniBand, "not of the kind"),
             (|b| b.gid_type = wire::GidType::RoceV1, "RoCE v1 and the other v2"),
             (|b| b.gid = [0; 16], "no GID"),
-            (|b| b.pkey = 0xfffe, "another partition"),
+            (|b| b.pkey = 0xfffe, "other partitions"),
         ];
         for (change, part) in changes {
             let mut blob = to_blob(&at(PORT), 5, 6);

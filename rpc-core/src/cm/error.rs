@@ -135,6 +135,12 @@ pub enum ConnectError {
          rdma://; use the same scheme at both ends"
     )]
     OtherDevice,
+    /// The two ports cannot reach each other.
+    #[error("the two ends' RDMA devices cannot talk to each other: {why}")]
+    OtherPort {
+        /// What differs, and which option mends it.
+        why: &'static str,
+    },
     /// The server has no device of the kind that the address asks for.
     #[error(
         "the server offers no {wanted} at this address; use {instead} or auto://, or the server's address \
@@ -161,6 +167,8 @@ pub enum ConnectError {
     PeerRefused {
         /// Its code.
         code: Code,
+        /// Whether its device is why, or ours.
+        of_device: bool,
         /// Its own words, with control characters escaped.
         message: String,
     },
@@ -246,6 +254,7 @@ impl ConnectError {
             | Self::NotThisProtocol
             | Self::PortInUse { .. }
             | Self::OtherDevice
+            | Self::OtherPort { .. }
             | Self::NotOffered { .. }
             | Self::Device(VerbsError::Open(_))
             | Self::NoWindows { .. }
@@ -258,6 +267,22 @@ impl ConnectError {
             Self::Malformed { .. } | Self::OwnMessage { .. } => Code::Internal,
             _ => Code::Unavailable,
         }
+    }
+
+    /// Whether it concerns the device that a connection was to be made on, at either end, so that another one
+    /// may do.
+    pub fn concerns_device(&self) -> bool {
+        matches!(
+            self,
+            Self::PeerRefused { of_device: true, .. }
+                | Self::Device(_)
+                | Self::NoWindows { .. }
+                | Self::Memlock { .. }
+                | Self::OtherDevice
+                | Self::OtherPort { .. }
+                | Self::NotOffered { .. }
+                | Self::VerbsFeatureMissing
+        )
     }
 
     /// What the peer is told: a code and a sentence that names nothing of this machine.
@@ -298,6 +323,7 @@ impl ConnectError {
             Self::TooManyHandshakes { .. } | Self::Busy { .. } => {
                 "this side is in too many handshakes; try again after a moment".to_owned()
             }
+            Self::OtherPort { why } => format!("the two devices cannot talk to each other: {why}"),
             _ => "this side could not make the connection; see its log".to_owned(),
         };
         (self.code(), text)

@@ -8,8 +8,8 @@ use crate::verbs::QpAddress;
 use crate::wire::handshake::frame_len;
 use crate::wire::hello::PEER_NAME_BYTES_MAX;
 use crate::wire::{
-    AddressBlob, Agreed, Candidate, ControlMessage, DecodeError, Hello, HelloError, Refusal,
-    WindowType,
+    AddressBlob, Agreed, Candidate, ControlMessage, DecodeError, Hello, HelloError,
+    REFUSED_FOR_DEVICE, Refusal, WindowType,
 };
 
 /// One side of the exchange that makes a connection, without I/O: bytes in, bytes out, and what it
@@ -30,11 +30,12 @@ pub struct Handshake {
     outbound: Vec<u8>,
 }
 
-/// The order on the connecting side is Hello, Open, Blob, Connect; on the accepting side Hello,
+/// The order on the connecting side is Hello, Open, Blob, Connect; on the accepting side Hello, Offers,
 /// Blob, Open, Connect: it makes a QP only for a peer that has made one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Hello,
+    Offers,
     Open,
     Blob,
     Connect,
@@ -47,6 +48,8 @@ enum State {
 pub enum Need {
     /// Bytes of the peer: [`Handshake::on_bytes`].
     Bytes,
+    /// What the server offers: [`Handshake::on_offers`].
+    Offers,
     /// A QP: [`Handshake::on_opened`].
     Open,
     /// The QP connected to this address and given to its core: [`Handshake::on_connected`].
@@ -109,7 +112,6 @@ impl Handshake {
             name: cut(local.name),
             // Every device of this version has windows.
             window: WindowType::Type2,
-            candidates: local.candidates,
             ..Hello::new(role, local.boot_id, nonce)
         };
         Self {
@@ -133,7 +135,7 @@ impl Handshake {
     /// What it waits for.
     pub fn step(&self) -> Step {
         match self.state {
-            State::Hello => Step::Hello,
+            State::Hello | State::Offers => Step::Hello,
             State::Open | State::Blob => Step::Blob,
             State::Connect | State::Install | State::Done => Step::Install,
         }
@@ -146,6 +148,7 @@ impl Handshake {
     pub fn need(&self) -> Result<Need, ConnectError> {
         Ok(match self.state {
             State::Hello | State::Blob => Need::Bytes,
+            State::Offers => Need::Offers,
             State::Open => Need::Open,
             State::Connect => Need::Connect(self.peer_address()?),
             State::Install => Need::Install,
@@ -209,11 +212,20 @@ impl Handshake {
         self.peer = Some((hello, agreed));
         self.state = match self.role() {
             Role::Connecting => State::Open,
-            Role::Accepting => {
-                self.say(&ControlMessage::Hello(self.own.clone()))?;
-                State::Blob
-            }
+            Role::Accepting => State::Offers,
         };
+        Ok(())
+    }
+
+    /// What this side, the server, can make the queue pair on, in the order that it prefers: asked for when a
+    /// peer has said a hello that will do, and not before.
+    ///
+    /// # Errors
+    /// [`ConnectError::OwnMessage`] if there are too many.
+    pub fn on_offers(&mut self, candidates: Vec<Candidate>) -> Result<(), ConnectError> {
+        self.own.candidates = candidates;
+        self.say(&ControlMessage::Hello(self.own.clone()))?;
+        self.state = State::Blob;
         Ok(())
     }
 
@@ -265,8 +277,9 @@ impl Handshake {
     /// Puts a refusal behind what is still to be sent. Nothing else may follow.
     pub fn refuse(&mut self, error: &ConnectError) {
         let (code, text) = error.refusal();
+        let code = code as u32 | if error.concerns_device() { REFUSED_FOR_DEVICE } else { 0 };
         // It fits by construction; without it the peer sees only the connection close.
-        let _ = self.say(&ControlMessage::Refused(Refusal { code: code as u32, text }));
+        let _ = self.say(&ControlMessage::Refused(Refusal { code, text }));
     }
 
     /// What was agreed, once [`Need::Connect`] has been reached; an error before.
@@ -367,12 +380,13 @@ fn disagreed(error: HelloError) -> ConnectError {
 }
 
 fn refused(refusal: &Refusal) -> ConnectError {
-    let code = match Code::from_u32(refusal.code) {
+    let of_device = refusal.code & REFUSED_FOR_DEVICE != 0;
+    let code = match Code::from_u32(refusal.code & !REFUSED_FOR_DEVICE) {
         // A refusal cannot be a success.
         Code::Ok => Code::Unknown,
         code => code,
     };
-    ConnectError::PeerRefused { code, message: printable(&refusal.text) }
+    ConnectError::PeerRefused { code, of_device, message: printable(&refusal.text) }
 }
 
 /// Text of a peer goes into logs and onto terminals: its control characters are shown, not obeyed.

@@ -9,7 +9,6 @@ use super::{
 };
 use crate::Peer;
 use crate::verbs::QpAddress;
-use crate::wire::Candidate;
 
 /// What this process says of itself in every hello.
 #[derive(Clone, Debug)]
@@ -22,8 +21,6 @@ pub struct LocalHello {
     pub eager_bytes: u32,
     /// The longest message this side takes.
     pub message_bytes_max: u64,
-    /// What a server offers; see [`Host::offers`].
-    pub candidates: Vec<Candidate>,
 }
 
 /// What the control thread needs of the runtime. Its methods are called on the control thread only,
@@ -40,7 +37,7 @@ pub trait Host: Send + Sync + 'static {
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError>;
 
     /// What a server that listens for this device offers a peer that came to this local address, in the order
-    /// that it prefers. Nothing: what its address says.
+    /// that it prefers. Nothing: what its address says. Called once the peer has said its hello.
     fn offers(&self, _device: &DeviceChoice, _local_ip: Option<IpAddr>) -> Vec<Offer> {
         Vec::new()
     }

@@ -31,6 +31,7 @@ mod log;
 #[cfg(any(test, feature = "test-util"))]
 mod network;
 mod nofile;
+mod path;
 mod poller;
 mod route;
 mod shake;
@@ -57,7 +58,8 @@ pub use host::{
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) use network::{Door, Network};
 pub use nofile::{NofileLimit, raise_nofile_limit};
-pub use route::{Path, Route};
+pub use path::Path;
+pub use route::Route;
 pub use stream::ControlStream;
 pub use ways::Offer;
 

@@ -9,11 +9,12 @@ use super::answer::{ConnectDone, install_done};
 use super::control::Notice;
 use super::handshake::{Handshake, Need};
 use super::poller::{Interest, Poller};
+use super::route::WayId;
 use super::socket::system;
 use super::ways::{answer, path_of, ways};
 use super::{
-    ConnectError, ControlStream, DeviceChoice, Established, Host, LocalHello, Offer, OpenRequest,
-    Path, PendingQp, Role, Step,
+    ConnectError, ControlStream, DeviceChoice, Established, Host, Offer, OpenRequest, Path,
+    PendingQp, Role, Step,
 };
 use crate::Peer;
 use crate::failpoint::{self, Point};
@@ -123,13 +124,8 @@ impl Shake {
         deadline: Instant,
         origin: Origin,
     ) -> Result<Self, Box<(Origin, ConnectError)>> {
-        let offers = match &origin {
-            Origin::Connect { .. } => Vec::new(),
-            Origin::Accept { device, .. } => host.offers(device, local_ip(&stream)),
-        };
-        let candidates = offers.iter().map(|offer| offer.candidate).collect();
-        let local = LocalHello { candidates, ..host.hello() };
         let remote_ip = stream.remote_addr().map(|addr| addr.ip());
+        let local = host.hello();
         let begun = randomness().and_then(|(nonce, epoch)| match origin {
             Origin::Connect { .. } => Handshake::connecting(local, nonce, epoch, remote_ip),
             Origin::Accept { .. } => Ok(Handshake::accepting(local, nonce, remote_ip)),
@@ -144,7 +140,7 @@ impl Shake {
                     deadline,
                     stream,
                     handshake,
-                    offers,
+                    offers: Vec::new(),
                     path,
                     qp,
                     installed,
@@ -199,6 +195,14 @@ impl Shake {
                         self.stream.watch(&tools.poller, key, Some(Interest::Read))?;
                         return Ok(Shaken::Waiting);
                     }
+                }
+                Need::Offers => {
+                    if let Origin::Accept { device, .. } = &self.origin {
+                        let ip = local_ip(&self.stream.stream);
+                        self.offers = tools.host.offers(device, ip);
+                    }
+                    let candidates = self.offers.iter().map(|offer| offer.candidate).collect();
+                    self.handshake.on_offers(candidates)?;
                 }
                 Need::Open => {
                     failpoint::pass(Point::HelloSent);
@@ -290,11 +294,10 @@ impl Shake {
         let (route, wanted) = (Arc::clone(&done.route), device.clone());
         let offered = self.handshake.candidates();
         let ways = ways(&wanted, offered)?;
-        let (skip, why) = route.begin(world::now());
-        // A server that offers less than before is another one.
-        let (skip, mut passed) = if skip < ways.len() { (skip, why) } else { (0, None) };
+        let ids: Vec<WayId> = ways.iter().map(|way| way.id).collect();
+        let (left, mut passed) = route.left(&ids, world::now());
         let mut failed = None;
-        for (index, way) in ways.iter().enumerate().skip(skip) {
+        for (at, way) in left.iter().map(|index| &ways[*index]).enumerate() {
             let path = if self.in_process {
                 Path { device: "soft", reason: "client and server are in one process".into() }
             } else {
@@ -302,8 +305,8 @@ impl Shake {
             };
             match tools.host.open(&self.open_request(way.device.clone(), way.ip)) {
                 Ok(qp) => {
-                    let is_last = index + 1 == ways.len();
-                    route.take(index, is_last, path.clone());
+                    let more = left[at + 1..].iter().any(|index| ids[*index] != way.id);
+                    route.take(way.id, ways.len() > 1, more, path.clone());
                     let number = way.number;
                     self.path = Some(path);
                     return Ok((qp, number));

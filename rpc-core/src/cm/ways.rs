@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::Arc;
 
-use super::route::Path;
+use super::path::Path;
+use super::route::WayId;
 use super::{ConnectError, DeviceChoice, RdmaOptions};
 use crate::verbs::{Gid, GidType};
 use crate::wire::{self, AddressBlob, Candidate, DeviceKind};
@@ -44,6 +45,7 @@ pub(super) struct Way {
     pub(super) device: DeviceChoice,
     /// The local address that leads to it; `None`: that of the control connection.
     pub(super) ip: Option<IpAddr>,
+    pub(super) id: WayId,
 }
 
 /// The ways to a server that offers these, in the order in which they are to be tried.
@@ -51,11 +53,12 @@ pub(super) struct Way {
 /// # Errors
 /// It offers nothing that `wanted` allows.
 pub(super) fn ways(wanted: &DeviceChoice, offered: &[Candidate]) -> Result<Vec<Way>, ConnectError> {
-    let soft = |number| Way { number, device: DeviceChoice::Soft, ip: None };
+    let soft = |number| Way { number, device: DeviceChoice::Soft, ip: None, id: WayId::SOFT };
     let rdma = |candidate: &Candidate, options: &Arc<RdmaOptions>| Way {
         number: candidate.number,
         device: DeviceChoice::Rdma(Arc::clone(options)),
-        ip: options.addresses.first().copied().or_else(|| source_towards(candidate)),
+        ip: own_address(candidate, options),
+        id: WayId::of(candidate),
     };
     let of = |kind| offered.iter().filter(move |candidate| candidate.kind == kind);
     let found: Vec<Way> = match wanted {
@@ -63,7 +66,7 @@ pub(super) fn ways(wanted: &DeviceChoice, offered: &[Candidate]) -> Result<Vec<W
         DeviceChoice::Soft => of(DeviceKind::Soft).map(|c| soft(c.number)).collect(),
         DeviceChoice::Rdma(options) if offered.is_empty() => {
             let ip = options.addresses.first().copied();
-            vec![Way { number: 0, device: wanted.clone(), ip }]
+            vec![Way { number: 0, device: wanted.clone(), ip, id: WayId::RDMA }]
         }
         DeviceChoice::Rdma(options) => {
             of(DeviceKind::Ibv).map(|candidate| rdma(candidate, options)).collect()
@@ -82,6 +85,14 @@ pub(super) fn ways(wanted: &DeviceChoice, offered: &[Candidate]) -> Result<Vec<W
         return Err(ConnectError::NotOffered { offers_rdma });
     }
     Ok(found)
+}
+
+/// The local address that leads to a candidate: where packets to it start, if that is one of the options'
+/// or they name none; otherwise the first that they name.
+fn own_address(candidate: &Candidate, options: &RdmaOptions) -> Option<IpAddr> {
+    let source = source_towards(candidate);
+    let named = |ip: &IpAddr| options.addresses.is_empty() || options.addresses.contains(ip);
+    source.filter(named).or_else(|| options.addresses.first().copied())
 }
 
 /// The address of this machine that packets to a candidate's GID would carry, if that is an address.
@@ -205,12 +216,17 @@ mod tests {
             RdmaOptions { addresses: vec![[10, 0, 0, 9].into()], ..RdmaOptions::default() };
         let wanted = DeviceChoice::Rdma(Arc::new(chosen));
         assert_eq!(ways(&wanted, &[roce(1, LOOPBACK)]).unwrap()[0].ip, Some([10, 0, 0, 9].into()));
+        // Of several, the one that is on the candidate's network.
+        let both = vec![[10, 0, 0, 9].into(), [127, 0, 0, 1].into()];
+        let chosen = RdmaOptions { addresses: both, ..RdmaOptions::default() };
+        let wanted = DeviceChoice::Rdma(Arc::new(chosen));
+        assert_eq!(ways(&wanted, &[roce(1, LOOPBACK)]).unwrap()[0].ip, Some([127, 0, 0, 1].into()));
     }
 
     #[test]
     fn a_path_says_why_it_is_not_another() {
         let auto = DeviceChoice::Auto(options());
-        let soft = Way { number: 2, device: DeviceChoice::Soft, ip: None };
+        let soft = Way { number: 2, device: DeviceChoice::Soft, ip: None, id: WayId::SOFT };
         let both = [roce(1, LOOPBACK), Candidate::soft(2)];
         let none = path_of(&auto, &soft, &both[1..], None);
         let failed = path_of(&auto, &soft, &both, Some("the port is down"));

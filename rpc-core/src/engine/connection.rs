@@ -7,7 +7,7 @@ use slab::Slab;
 
 use super::allowance::{Allowance, Allowed};
 use super::apart::BehindBinds;
-use super::attention::Seen;
+use super::attention::{Missed, Seen};
 use super::capacity::RECEIVES_GUARANTEED;
 use super::cell::CallCell;
 use super::engine::Reservation;
@@ -18,7 +18,8 @@ use super::read_share::ReadTurn;
 use super::send_queue::SendQueue;
 use super::silence::Moved;
 use super::submission::{
-    Answer, CallSubmission, ConnectionKey, Dispatch, Method, Observer, ReceivedBody,
+    Answer, CallSubmission, ConnectionKey, Dispatch, Method, Negotiated, Observer, ReceivedBody,
+    Terms,
 };
 use crate::cm::ControlStream;
 use crate::codec::InSegment as Part;
@@ -43,6 +44,7 @@ pub(super) struct Connection<D: Device> {
     pub(super) peer: Arc<Peer>,
     pub(super) message_bytes_max: u64,
     pub(super) eager_bytes: u32,
+    pub(super) terms: Terms,
     /// Who serves the peer's calls; nobody on a connection that this side asked for.
     pub(super) server: Option<ServerSide>,
     /// What that server's handlers take up on this core, if it is limited.
@@ -156,6 +158,17 @@ impl<D: Device> Connection<D> {
         self.receives.saturating_sub(RECEIVES_GUARANTEED)
     }
 
+    /// Both sides have confirmed it: tells whoever asked for it.
+    pub(super) fn tell_ready(&self) {
+        let (slot, device) = (self.key.slot, self.peer.device);
+        tracing::debug!(slot, device, "connection confirmed by both sides");
+        if let Some(observer) = &self.observer {
+            let Self { eager_bytes, message_bytes_max, .. } = *self;
+            let negotiated = Negotiated { eager_bytes, message_bytes_max };
+            observer.ready(self.key, negotiated, &self.peer, self.terms);
+        }
+    }
+
     /// Whether calls can be made.
     pub(super) fn is_open(&self) -> bool {
         self.stage == Stage::Open
@@ -163,7 +176,7 @@ impl<D: Device> Connection<D> {
 
     /// When its READs will have brought nothing for `too_long`, for a core that has missed so much by now;
     /// `None` if none is outstanding. READs that wait for their core's share are not the peer's delay.
-    pub(super) fn stalls_at(&self, too_long: Duration, missed: Duration) -> Option<Time> {
+    pub(super) fn stalls_at(&self, too_long: Duration, missed: Missed) -> Option<Time> {
         let reads = self.is_alive() && self.reads.outstanding() > 0;
         reads.then(|| self.read_at.plus(too_long, missed))
     }

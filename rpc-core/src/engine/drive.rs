@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::attention::Missed;
 use super::cell::{CallCell, CallPlace};
 use super::clock::Clock;
 use super::executor::Joining;
@@ -16,8 +17,8 @@ use crate::Time;
 /// What one turn of a core gives its engines: the time, read once, and the core's own queues.
 pub(crate) struct Turn<'a> {
     pub(crate) now: Time,
-    /// What the core has missed so far, see [`Attention`](super::attention::Attention).
-    pub(crate) missed: Duration,
+    /// What the core has missed so far.
+    pub(crate) missed: Missed,
     pub(crate) clock: Clock,
     pub(crate) shared: &'a Arc<CoreShared>,
     pub(crate) local: &'a Rc<Local>,

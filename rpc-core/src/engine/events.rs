@@ -4,7 +4,6 @@ use super::cell::Reply;
 use super::drive::Turn;
 use super::engine::Engine;
 use super::status;
-use super::submission::Negotiated;
 use super::teardown::Loss;
 use crate::protocol::{CloseReason, Event};
 use crate::verbs::Device;
@@ -48,17 +47,7 @@ impl<D: Device> Engine<D> {
     fn on_event(&mut self, turn: &Turn<'_>, slot: u32, event: Event) {
         let Some(connection) = self.connections.at(slot) else { return };
         match event {
-            Event::Confirmed => {
-                let device = connection.peer.device;
-                tracing::debug!(slot, device, "connection confirmed by both sides");
-                if let Some(observer) = &connection.observer {
-                    let negotiated = Negotiated {
-                        eager_bytes: connection.eager_bytes,
-                        message_bytes_max: connection.message_bytes_max,
-                    };
-                    observer.ready(connection.key, negotiated);
-                }
-            }
+            Event::Confirmed => connection.tell_ready(),
             Event::Fetch { transfer, pieces, answer, deadline } => {
                 self.fetch(turn, slot, transfer, pieces, answer, deadline);
             }
@@ -112,17 +101,21 @@ impl<D: Device> Engine<D> {
             Event::Closed { reason: reason @ CloseReason::Local { .. } } => {
                 self.finish(turn, slot, close_text(reason));
             }
+            Event::Closed { reason: reason @ CloseReason::ConfirmTimeout } => {
+                self.lose(turn, slot, Loss::Unconfirmed(close_text(reason)));
+            }
             Event::Closed { reason } => self.lose(turn, slot, Loss::Closed(close_text(reason))),
         }
     }
 
     /// Tells whoever asked for a connection that it is gone.
-    pub(super) fn tell_observer(&mut self, slot: u32, why: &str) {
+    pub(super) fn tell_observer(&mut self, slot: u32, why: &str, way_failed: bool) {
         let Some(connection) = self.connections.at(slot) else { return };
         if let Some(observer) = connection.observer.take() {
             observer.lost(
                 connection.key,
                 Status::unavailable(why).with_execution(Execution::NotExecuted),
+                way_failed,
             );
         }
     }

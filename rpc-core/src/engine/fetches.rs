@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::attention::Missed;
 use super::connection::Connection;
 use super::drive::Turn;
 use super::engine::Engine;
@@ -29,14 +30,14 @@ const READ_STALL: Duration = Duration::from_secs(2);
 pub(super) struct Stalls {
     after: Duration,
     /// What the core had missed when it last looked.
-    missed: Duration,
+    missed: Missed,
 }
 
 impl Stalls {
     /// On a device with these limits after [`READ_STALL`], or long enough for a READ that is asked for twice:
     /// what the network lost is no fault of the peer's either.
     pub(super) fn new(limits: &Limits) -> Self {
-        Self { after: READ_STALL.max(2 * limits.ack_timeout()), missed: Duration::ZERO }
+        Self { after: READ_STALL.max(2 * limits.ack_timeout()), missed: Missed::default() }
     }
 }
 

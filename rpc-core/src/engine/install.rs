@@ -18,7 +18,7 @@ use super::load::ServerLoad;
 use super::read_share::ReadTurn;
 use super::send_queue::SendQueue;
 use super::silence::Moved;
-use super::submission::Observer;
+use super::submission::{Observer, Terms};
 use crate::cm::{self, ConnectError, Established, InstallDone};
 use crate::protocol::{self, ConnectionConfig};
 use crate::verbs::{Device, Qp, VerbsError};
@@ -40,12 +40,26 @@ pub(crate) struct Install<D: Device> {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// The path MTU, bytes.
     pub(crate) mtu: u32,
+    /// That of this side's port.
+    pub(crate) mtu_own: u32,
     /// READs that this side may have outstanding.
     pub(crate) reads_max: u32,
     /// The longest message taken here.
     pub(crate) message_bytes_max: u64,
     /// The place reserved for it.
     pub(crate) place: Reservation<D>,
+}
+
+impl<D: Device> Install<D> {
+    fn terms(&self, reads_max: u32) -> Terms {
+        let Established { version, peer_address, .. } = &self.established;
+        Terms {
+            version: *version,
+            mtu: self.mtu,
+            mtus: [self.mtu_own, peer_address.mtu],
+            reads_max,
+        }
+    }
 }
 
 /// For the part of lease ids that a peer cannot guess. Without random numbers ids are still unique.
@@ -76,6 +90,7 @@ impl<D: Device> Engine<D> {
     pub(super) fn install_now(&mut self, turn: &Turn<'_>, install: Install<D>, done: InstallDone) {
         let role = install.established.role;
         let config = self.connection_config(turn, &install);
+        let terms = install.terms(config.reads_max);
         let Install { qp, established, server, observer, message_bytes_max, place, .. } = install;
         let qp_num = qp.num();
         let send_wrs = self.capacity.send_wrs;
@@ -90,6 +105,7 @@ impl<D: Device> Engine<D> {
             peer: Arc::new(established.peer),
             message_bytes_max: established.message_bytes_max.min(message_bytes_max),
             eager_bytes: established.eager_bytes,
+            terms,
             load: load_of(turn, server.as_ref()),
             server,
             allowance,

@@ -68,5 +68,5 @@ pub(crate) use offload::Offload;
 pub(crate) use shared::CoreShared;
 pub(crate) use submission::{
     Answer, Answered, CallSubmission, ConnectionKey, Dispatch, HandlerFuture, IncomingCall, Method,
-    Negotiated, Observer, OutgoingCall, ReceivedBody, Submission,
+    Negotiated, Observer, OutgoingCall, ReceivedBody, Submission, Terms,
 };

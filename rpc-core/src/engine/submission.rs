@@ -136,12 +136,32 @@ pub(crate) struct Negotiated {
     pub(crate) message_bytes_max: u64,
 }
 
+/// The rest of what they agreed on, for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// The protocol's version.
+    pub(crate) version: u16,
+    /// The path MTU, bytes: the smaller of both ports'.
+    pub(crate) mtu: u32,
+    /// That of this side's port, and of the peer's.
+    pub(crate) mtus: [u32; 2],
+    /// READs that this side may have outstanding.
+    pub(crate) reads_max: u32,
+}
+
 /// Hears of a connection that this side asked for.
 pub(crate) trait Observer: Send + Sync {
     /// Both sides have confirmed it: calls can be made.
-    fn ready(&self, connection: ConnectionKey, negotiated: Negotiated);
+    fn ready(
+        &self,
+        connection: ConnectionKey,
+        negotiated: Negotiated,
+        peer: &Arc<Peer>,
+        terms: Terms,
+    );
     /// The peer goes away: calls in progress may end on it, new ones are refused.
     fn retiring(&self, connection: ConnectionKey);
-    /// It is gone, or never came to be.
-    fn lost(&self, connection: ConnectionKey, why: Status);
+    /// It is gone, or never came to be. `way_failed`: because of the device or the path of its packets, and not
+    /// of the peer.
+    fn lost(&self, connection: ConnectionKey, why: Status, way_failed: bool);
 }

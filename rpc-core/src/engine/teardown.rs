@@ -35,6 +35,8 @@ pub(super) enum Loss {
     Control,
     /// The state machine has finished.
     Closed(String),
+    /// The same, because the peer's first SEND did not come.
+    Unconfirmed(String),
     /// The device refused something.
     Device(String),
     /// This runtime stops.
@@ -68,6 +70,9 @@ impl Loss {
                 "the connection failed: {failure}; likely the peer's process or host has gone, or \
                  the network between lost it"
             ),
+            Self::Violation(Violation::Reported { message, .. }) => {
+                format!("the peer ended the connection: {message}")
+            }
             Self::Violation(violation) => {
                 format!("the peer broke the protocol and was disconnected: {violation}")
             }
@@ -89,7 +94,7 @@ impl Loss {
                 silence.as_secs_f64()
             ),
             Self::Control => "the peer closed the connection, or its process ended".to_owned(),
-            Self::Closed(reason) => reason.clone(),
+            Self::Closed(reason) | Self::Unconfirmed(reason) => reason.clone(),
             Self::Device(error) => format!("the local device failed: {error}"),
             Self::Shutdown => "this runtime was shut down".to_owned(),
         }
@@ -100,14 +105,36 @@ impl Loss {
             Self::Completion(_) | Self::Device(_) => LossKind::QueuePair,
             Self::Violation(_) => LossKind::Violation,
             Self::Stalled | Self::Silent(_) | Self::Mute(_) => LossKind::Silence,
-            Self::Control | Self::Closed(_) => LossKind::Control,
+            Self::Control | Self::Closed(_) | Self::Unconfirmed(_) => LossKind::Control,
             Self::Shutdown => LossKind::Shutdown,
         }
     }
 
     /// Whether it is anything but an orderly end.
     fn is_error(&self) -> bool {
-        !matches!(self, Self::Closed(_) | Self::Control | Self::Shutdown)
+        !matches!(self, Self::Closed(_) | Self::Unconfirmed(_) | Self::Control | Self::Shutdown)
+    }
+
+    /// Whether another device, or another path of the packets, may do better.
+    fn is_of_the_way(&self) -> bool {
+        matches!(self, Self::Completion(_) | Self::Device(_) | Self::Unconfirmed(_))
+    }
+
+    /// What the peer is told, if it is still there to hear it: in words about itself, which name nothing of
+    /// this machine or of where it is seen.
+    fn for_peer(&self) -> Option<String> {
+        match self {
+            Self::Stalled => Some(
+                "nothing could be read from you for too long while others waited for the memory that it was to \
+                 go to; your core is blocked, or your process gets too little processor time"
+                    .to_owned(),
+            ),
+            Self::Mute(silence) => Some(format!(
+                "you have said nothing for {:.1} s, though you were asked for a sign of life",
+                silence.as_secs_f64()
+            )),
+            _ => None,
+        }
     }
 }
 
@@ -136,10 +163,11 @@ impl<D: Device> Engine<D> {
     pub(super) fn lose(&mut self, turn: &Turn<'_>, slot: u32, loss: Loss) {
         let Some(connection) = self.connections.at(slot).filter(|c| c.is_alive()) else { return };
         let text = loss.text(&connection.peer);
-        if matches!(loss, Loss::Stalled | Loss::Mute(_)) {
-            connection.protocol.give_up(&text);
+        let last_words = loss.for_peer();
+        if let Some(words) = &last_words {
+            connection.protocol.give_up(words);
         }
-        if matches!(loss, Loss::Violation(_) | Loss::Stalled | Loss::Mute(_)) {
+        if last_words.is_some() || matches!(loss, Loss::Violation(_)) {
             // The state machine has an ERROR frame for the peer, if there is a credit for it.
             self.flush_connection(turn, slot);
         }
@@ -175,7 +203,7 @@ impl<D: Device> Engine<D> {
                 move |engine, turn, (qp, moved)| engine.is_in_error(turn, key, qp, moved),
             );
         }
-        self.tell_observer(slot, &text);
+        self.tell_observer(slot, &text, loss.is_of_the_way());
         self.pump_lost(turn, slot);
         self.schedule_at(slot, until);
         self.mark_dirty(slot);

@@ -77,7 +77,7 @@ pub enum Violation {
     #[error("the peer asks faster than it takes answers: {0} control frames wait for it")]
     Flood(usize),
     /// The peer says that we broke a rule.
-    #[error("the peer closes the connection because of us, code {code}: {message}")]
+    #[error("the peer ends the connection because of this side, code {code}: {message}")]
     Reported {
         /// Its code.
         code: u32,

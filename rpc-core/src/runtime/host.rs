@@ -85,7 +85,6 @@ impl Host for RuntimeHost {
             name: self.name.clone(),
             eager_bytes: EAGER_BYTES,
             message_bytes_max: self.message_bytes_max,
-            candidates: Vec::new(),
         }
     }
 
@@ -141,12 +140,18 @@ impl Host for RuntimeHost {
             DeviceChoice::Soft => Ok(()),
             DeviceChoice::Rdma(options) => self.rdma.prepare(options, local_ip, cores),
             DeviceChoice::Auto(options) => {
-                match self.rdma.prepare(options, local_ip, cores) {
+                let prepared = self.rdma.prepare(options, local_ip, cores);
+                let named = **options != crate::cm::RdmaOptions::default();
+                match prepared {
                     Ok(()) => tracing::info!(
-                        "auto://: clients with RDMA are served over it, others by software"
+                        "auto://: RDMA is offered to clients, and software to others"
                     ),
+                    // Who names a device or an address expects it to be there.
+                    Err(error) if named => {
+                        tracing::warn!(%error, "auto://: no RDMA is offered, software serves all clients");
+                    }
                     Err(error) => {
-                        tracing::info!(%error, "auto://: all clients are served by software: there is no RDMA");
+                        tracing::info!(%error, "auto://: no RDMA is offered, software serves all clients");
                     }
                 }
                 Ok(())

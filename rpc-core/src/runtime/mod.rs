@@ -405,7 +405,8 @@ fn memory_error(error: crate::mem::MemError) -> Status {
     Status::resource_exhausted(text).with_source(error)
 }
 
-fn default_budget() -> u64 {
+/// The budget of a runtime that is not told another.
+pub(crate) fn default_budget() -> u64 {
     let info = rustix::system::sysinfo();
     let host = info.totalram.saturating_mul(u64::from(info.mem_unit));
     (host / BUDGET_PART).clamp(1 << 20, BUDGET_BYTES_MAX)

@@ -100,6 +100,7 @@ impl<D: Device> PendingQp for Pending<D> {
             server: self.server.take(),
             observer,
             mtu: self.mtu,
+            mtu_own: self.address.mtu,
             reads_max: self.reads_max,
             message_bytes_max: self.message_bytes_max,
             place,

@@ -5,12 +5,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use super::memlock;
 use super::pending::{Pending, Purpose};
 use super::stats::DeviceStats;
 use super::{CoreHandle, RuntimeBuilder};
-use crate::Pings;
 use crate::cm::{ConnectError, Control, EventSource, Offer, OpenRequest, PendingQp, RdmaOptions};
 use crate::engine::{
     CoreShared, Engine, EngineControl, EngineError, EngineParts, Lending, Offload,
@@ -18,6 +18,7 @@ use crate::engine::{
 use crate::mem::{Pool, Regions};
 use crate::verbs::ibv::{IbvConfig, IbvDevice, IbvPd};
 use crate::verbs::{AsyncEvent, Device};
+use crate::{Pings, world};
 
 /// Devices, each with its options, that one runtime opens: an address with other options opens
 /// another context, and a program has a handful of addresses.
@@ -41,8 +42,22 @@ struct State {
     opened: Vec<Opened>,
     /// How many engines each core has been given beside that of its software device.
     engines: Vec<u16>,
+    /// Where none was found lately.
+    absent: Vec<Absent>,
     /// Devices whose events the control thread does not watch yet.
     unwatched: Vec<Arc<dyn EventSource>>,
+}
+
+/// To look for a device opens all there are, which a peer that only connects must not cause each time…
+const ABSENT_FOR: Duration = Duration::from_secs(5);
+/// …for any of so many addresses.
+const ABSENT_MAX: usize = 64;
+
+/// An address that had no device with these options.
+struct Absent {
+    options: Arc<RdmaOptions>,
+    ip: Option<IpAddr>,
+    until: Instant,
 }
 
 /// A device that was opened for some options.
@@ -97,22 +112,34 @@ impl RdmaDevices {
         local_ip: Option<IpAddr>,
     ) -> Vec<Offer> {
         let mut state = self.lock();
+        let now = world::now();
+        state.absent.retain(|absent| absent.until > now);
         let mut offers = Vec::new();
         for ip in addresses(options, local_ip) {
+            if state.absent.iter().any(|absent| absent.ip == ip && absent.options == *options) {
+                continue;
+            }
             let number = offers.len() as u8 + 1;
             match self.find(&mut state, options, ip) {
                 Ok((_, device)) => {
                     let (_, gid, kind) = device.gid();
                     offers.push(Offer::rdma(number, gid, kind, ip));
                 }
-                Err(error) => tracing::debug!(?ip, %error, "no RDMA is offered"),
+                Err(error) => {
+                    tracing::debug!(?ip, %error, "no RDMA is offered");
+                    if state.absent.len() < ABSENT_MAX {
+                        let (options, until) = (Arc::clone(options), now + ABSENT_FOR);
+                        state.absent.push(Absent { options, ip, until });
+                    }
+                }
             }
         }
         offers
     }
 
-    /// Opens the device for these options and this address, and makes its engines for these cores:
-    /// a server hears at once if there is no device, and no handshake waits for one to be opened.
+    /// Opens the device for these options and this address, and makes its engines for these cores: a server hears
+    /// at once if there is none, and no handshake waits for it to be opened. A server at every address opens the
+    /// first here, and others with the first peer that comes to their address.
     pub(super) fn prepare<'a>(
         &self,
         options: &Arc<RdmaOptions>,
@@ -121,13 +148,25 @@ impl RdmaDevices {
     ) -> Result<(), ConnectError> {
         let mut state = self.lock();
         let cores: Vec<_> = cores.collect();
+        let (mut found, mut failed) = (0, None);
         for ip in addresses(options, local_ip) {
-            let (index, _) = self.find(&mut state, options, ip)?;
-            for core in &cores {
-                self.engine(&mut state, index, core)?;
+            let made = self.find(&mut state, options, ip).and_then(|(index, _)| {
+                cores.iter().try_for_each(|core| self.engine(&mut state, index, core).map(drop))
+            });
+            match made {
+                Ok(()) => found += 1,
+                Err(error) => {
+                    if let Some(ip) = ip.filter(|_| !options.addresses.is_empty()) {
+                        tracing::warn!(%ip, %error, "this address of rdma_ip= cannot be used");
+                    }
+                    failed = Some(error);
+                }
             }
         }
-        Ok(())
+        match failed {
+            Some(error) if found == 0 => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// The device for these options that has this address, opened if it is not yet.

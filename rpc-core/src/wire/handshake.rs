@@ -48,6 +48,10 @@ impl ControlKind {
     }
 }
 
+/// Beside the status code in a [`Refusal`]: the device on which the queue pair was to be is why, so the peer may
+/// try another of this side's candidates.
+pub const REFUSED_FOR_DEVICE: u32 = 1 << 8;
+
 /// The answer of a peer that will not connect, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {

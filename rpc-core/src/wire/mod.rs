@@ -43,7 +43,7 @@ pub use control::{Release, ReleaseOutcome, Releases};
 pub use descriptor::PayloadDescriptor;
 pub use error::DecodeError;
 pub use frame::{CALL_FROM_ACCEPTING, FRAME_HEADER_BYTES, Frame, FrameFlags, FrameType, Frames};
-pub use handshake::{CONTROL_BYTES_MAX, ControlKind, ControlMessage, Refusal};
+pub use handshake::{CONTROL_BYTES_MAX, ControlKind, ControlMessage, REFUSED_FOR_DEVICE, Refusal};
 pub use hello::{Agreed, Features, Hello, HelloError, Role};
 pub use reader::Reader;
 pub use request::{RequestFrame, TraceContext};

@@ -396,7 +396,6 @@ fn shake(
         name: "hostile".into(),
         eager_bytes: 9216,
         message_bytes_max: 64 << 20,
-        candidates: Vec::new(),
     };
     let remote = control.peer_addr().map_err(|error| error.to_string())?.ip();
     let mut shake = Handshake::connecting(local, [9; 32], 1234, Some(remote))
@@ -415,6 +414,7 @@ fn shake(
                 }
                 shake.on_bytes(&bytes[..count]).map_err(|error| error.to_string())?;
             }
+            Need::Offers => return Err("a client offers nothing".into()),
             Need::Open => {
                 shake.on_opened(station.address(), 0).map_err(|error| error.to_string())?;
             }

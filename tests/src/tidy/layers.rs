@@ -23,6 +23,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("server", &["runtime", "client", "engine", "cm", "codec", "mem", "sync"]),
     // Simulated nodes, and what is between them.
     ("sim", &["runtime", "engine", "cm", "verbs"]),
+    ("doctor", &["runtime", "cm"]),
 ];
 
 /// Files that gather names of every layer for users and for generated code.

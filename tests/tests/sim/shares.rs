@@ -73,12 +73,16 @@ fn flood(seed: u64, queued_max: u32) -> usize {
         });
     });
     let (fast, ledger_of_fast) = (Rc::new(Cell::new(None)), ledger.clone());
-    let took = Rc::clone(&fast);
+    let (took, seen) = (Rc::clone(&fast), Rc::clone(&flooded));
     sim.node("fast", move |node| {
-        let (took, ledger) = (Rc::clone(&took), ledger_of_fast.clone());
+        let (took, seen) = (Rc::clone(&took), Rc::clone(&seen));
+        let ledger = ledger_of_fast.clone();
         node.spawn(async move {
             let work = connect().await;
-            sim::sleep(Duration::from_millis(50)).await;
+            // Until the first of the flood has ended or was refused.
+            while seen.get() == 0 {
+                sim::sleep(Duration::from_micros(100)).await;
+            }
             let (begun, pending) = (sim::now(), ledger.begin());
             let ask = Ask { id: pending.id, ..Ask::default() };
             let got = work.ask(ask.clone()).await;

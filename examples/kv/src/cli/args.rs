@@ -235,6 +235,22 @@ pub(crate) struct StatsArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// A server to connect to, such as auto://127.0.0.1:7471
+    #[arg(value_parser = address)]
+    pub(crate) addr: Option<String>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    /// Payload memory that a program will have, such as 512MiB: whether the limits allow it [default: the runtime's
+    /// choice]
+    #[arg(long, value_name = "BYTES", value_parser = byte_count)]
+    pub(crate) memory: Option<u64>,
+    /// Print JSON: `facts`, `problems`, `healthy`
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// Which shell
     pub(crate) shell: clap_complete::Shell,

@@ -173,6 +173,15 @@ Examples:
   kv stats auto://127.0.0.1:7471
   kv stats auto://127.0.0.1:7471 --json | jq .store.commits")]
     Stats(StatsArgs),
+    /// Examine this machine, and the way to a server if one is named, for what keeps RDMA from working
+    ///
+    /// Each problem comes with its cause and what mends it. Nothing is changed, on this machine or on the server.
+    #[command(after_help = "\
+Examples:
+  kv doctor                               what this machine has, and what is wrong with it
+  kv doctor auto://10.0.0.1:7471          and what is agreed with that server, with timed calls
+  kv doctor rdma://10.0.0.1:7471 --json | jq '.problems[].fix'")]
+    Doctor(DoctorArgs),
     /// Start a server, load a folder into it, read it back and compare every byte
     ///
     /// Every file is stored under its path relative to DIR, byte for byte, so names need not be UTF-8.

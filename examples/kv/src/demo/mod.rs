@@ -81,13 +81,15 @@ async fn drive(
         sums: Sums::default(),
     };
     let mut before = both(&session, runtime).await?;
+    // Those of a server of our own are all ours.
+    let own = args.server.is_some().then(|| Levels::of(&before.client).connections);
     let mut report = Report {
         put: Meter::new()?,
         get: Meter::new()?,
         put_traffic: Traffic::default(),
         get_traffic: Traffic::default(),
         retried: 0,
-        server: Ends::begin(Levels::of(&before.server)).shared(args.server.is_some()),
+        server: Ends::begin(Levels::of(&before.server)).shared(own),
         client: Ends::begin(Levels::of(&before.client)),
         server_peak: 0,
     };

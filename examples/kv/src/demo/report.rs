@@ -29,24 +29,25 @@ pub(crate) struct Ends {
     pub(crate) begin: Levels,
     /// After the work.
     pub(crate) end: Levels,
-    /// Whether it may have peers of which this process knows nothing.
-    pub(crate) is_shared: bool,
+    /// Connections that are this process's own, if others may have some too.
+    pub(crate) own: Option<u64>,
 }
 
 impl Ends {
     /// Levels at the beginning, and so far none after.
     pub(crate) fn begin(begin: Levels) -> Self {
-        Self { begin, end: Levels::default(), is_shared: false }
+        Self { begin, end: Levels::default(), own: None }
     }
 
-    /// The same of a process that others may use too.
-    pub(crate) fn shared(self, is_shared: bool) -> Self {
-        Self { is_shared, ..self }
+    /// The same of a process that others may use too, who have all connections beyond so many.
+    pub(crate) fn shared(self, own: Option<u64>) -> Self {
+        Self { own, ..self }
     }
 
     /// Whether others used it: then nobody can say what of its levels is whose.
     pub(crate) fn has_others(&self) -> bool {
-        self.is_shared && (self.begin.connections > 1 || self.end.connections > 1)
+        let most = self.begin.connections.max(self.end.connections);
+        self.own.is_some_and(|own| most > own)
     }
 
     /// Whether all is at the end as it was at the beginning, as far as that can be told.
@@ -151,9 +152,10 @@ mod tests {
         ends.end = begin;
         assert!(ends.is_restored());
         ends.end.memory = 4096;
-        assert!(!ends.is_restored() && !ends.shared(true).is_restored());
+        assert!(!ends.is_restored() && !ends.shared(Some(1)).is_restored());
         // What another client has of a server is not the demo's to judge.
         ends.end.connections = 2;
-        assert!(!ends.is_restored() && ends.shared(true).is_restored());
+        assert!(!ends.is_restored() && ends.shared(Some(1)).is_restored());
+        assert!(!ends.shared(Some(2)).is_restored(), "both are its own");
     }
 }

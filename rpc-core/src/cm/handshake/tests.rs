@@ -5,8 +5,7 @@ use crate::verbs::{Link, Psn, QpNum};
 use crate::wire::{CONTROL_BYTES_MAX, Features, SoftLink};
 
 fn local(boot_id: u128, name: &str, eager_bytes: u32) -> LocalHello {
-    let candidates = Vec::new();
-    LocalHello { boot_id, name: name.into(), eager_bytes, message_bytes_max: 1 << 20, candidates }
+    LocalHello { boot_id, name: name.into(), eager_bytes, message_bytes_max: 1 << 20 }
 }
 
 fn address(qp_num: u32) -> QpAddress {
@@ -35,6 +34,9 @@ fn pump(from: &mut Handshake, to: &mut Handshake, piece: usize) -> Result<(), Co
         let bytes = from.outbound()[..piece.min(from.outbound().len())].to_vec();
         from.on_sent(bytes.len());
         to.on_bytes(&bytes)?;
+        if to.need()? == Need::Offers {
+            to.on_offers(Vec::new())?;
+        }
     }
     Ok(())
 }
@@ -273,6 +275,7 @@ fn go_on(side: &mut Handshake, qp_num: u32) -> Result<(), ConnectError> {
     loop {
         match side.need()? {
             Need::Bytes | Need::Done => return Ok(()),
+            Need::Offers => side.on_offers(Vec::new())?,
             Need::Open => side.on_opened(address(qp_num), 0)?,
             Need::Connect(_) => side.on_connected(),
             Need::Install => side.on_installed()?,

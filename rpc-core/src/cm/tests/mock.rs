@@ -96,7 +96,6 @@ impl Host for MockHost {
             name: self.name.into(),
             eager_bytes: 9216,
             message_bytes_max: 1 << 26,
-            candidates: Vec::new(),
         }
     }
 

@@ -39,7 +39,7 @@ fn attempt(control: &Control, target: Target, route: &Arc<Route>) -> Answer {
 #[test]
 fn auto_takes_rdma_when_both_ends_have_it_on_the_device_that_was_offered() {
     let (client, client_control, server, server_control) = two_with_rdma();
-    let (at, route) = (at(listen_auto(&server_control)), Arc::default());
+    let (at, route) = (at(listen_auto(&server_control)), Arc::<Route>::default());
     succeeded(&attempt(&client_control, at, &route));
     for host in [&client, &server] {
         let (established, request) = (host.next().established, host.opened.try_recv().unwrap());
@@ -49,7 +49,9 @@ fn auto_takes_rdma_when_both_ends_have_it_on_the_device_that_was_offered() {
             assert_eq!(request.local_ip, Some([10, 0, 0, 7].into()));
         }
     }
-    assert_eq!(route.path().unwrap().to_string(), "rdma: auto://, and both ends have RDMA");
+    assert!(route.path().is_none(), "no core has confirmed it");
+    let path = route.connected().unwrap().to_string();
+    assert_eq!(path, "rdma: auto://, and both ends have RDMA");
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn auto_takes_the_software_device_when_this_end_has_no_rdma() {
         assert_eq!(host.next().established.path.device, "soft");
     }
     if cfg!(feature = "verbs") {
-        let path = route.path().unwrap().to_string();
+        let path = route.connected().unwrap().to_string();
         assert!(path.contains("not RDMA") && path.contains("no memory windows"), "{path}");
     }
 }
@@ -74,7 +76,8 @@ fn an_offer_that_leads_nowhere_is_passed_over_in_the_next_attempt() {
     let (at, route) = (at(listen_auto(&server_control)), Arc::default());
     let failed = failed(&attempt(&client_control, at.clone(), &route)).error;
     assert!(matches!(failed, ConnectError::PeerRefused { .. }), "{failed}");
-    assert!(route.failed(&failed.to_string(), Instant::now()), "there is another way");
+    let (why, way_failed) = (failed.to_string(), failed.concerns_device());
+    assert!(route.failed(&why, way_failed, Instant::now()), "there is another way");
     succeeded(&attempt(&client_control, at, &route));
     assert_eq!(client.next().established.path.device, "soft");
     assert_eq!(server.next().established.path.device, "soft");

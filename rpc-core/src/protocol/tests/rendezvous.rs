@@ -70,7 +70,7 @@ fn waiting_for_memory_ends_by_itself_and_a_late_word_is_ignored() {
     let token = pair.call(0, LARGE, None).unwrap();
     pair.drive();
     let transfer = pair.peers[1].fetches[0];
-    pair.pass(Duration::from_millis(1100));
+    pair.pass(Duration::from_millis(5100));
     assert_eq!(code(&pair, 0, token), Code::ResourceExhausted);
     let now = pair.now;
     pair.peers[1].connection.on_fetch_ready(now, transfer);
