@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
 use rpc_core::bytes::Bytes;
-use rpc_core::cm::{Address, RdmaOptions};
+use rpc_core::cm::{Address, RdmaOptions, Scheme};
 use rpc_core::doctor::{Doctor, Report, Severity};
 use rpc_core::{Channel, ConnectionInfo, Runtime};
 use serde_json::{Value, json};
@@ -28,7 +28,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let address = args.addr.as_deref().map(Address::parse).transpose();
     let address = address.map_err(|error| Failure::new(error.to_string()))?;
     let options = address.as_ref().map_or_else(RdmaOptions::default, |at| at.options().clone());
-    let mut doctor = Doctor::new().rdma(options);
+    let insists = address.is_some_and(|address| address.scheme() == Scheme::Rdma);
+    let mut doctor = Doctor::new().rdma(options).insists_on_rdma(insists);
     if let Some(bytes) = args.memory {
         doctor = doctor.budget_bytes(bytes);
     }
@@ -49,20 +50,16 @@ fn visit(addr: &str, args: &DoctorArgs, report: &mut Report) {
     let visited = runtime.build().and_then(|runtime| {
         rpc_core::block_on(async {
             let channel = ops::settings(addr, args.wait).runtime(&runtime).connect().await?;
-            let times = time_calls(&channel).await?;
-            Ok((channel.connection(), times))
+            if let Some(info) = channel.connection() {
+                agreed(&info, report);
+            }
+            time_calls(&channel).await
         })
     });
     match visited {
-        Ok((info, times)) => {
-            if let Some(info) = info {
-                agreed(&info, report);
-            }
-            report.fact(
-                of,
-                "small call",
-                format!("{} µs, the median of {SMALL_CALLS}", micros(times.small)),
-            );
+        Ok(times) => {
+            let small = format!("{} µs, the median of {SMALL_CALLS}", micros(times.small));
+            report.fact(of, "small call", small);
             let speed = LARGE_BYTES as f64 / times.large.as_secs_f64() / 1e6;
             let large =
                 format!("{} µs, the median of {LARGE_CALLS}: {speed:.0} MB/s", micros(times.large));
@@ -73,7 +70,15 @@ fn visit(addr: &str, args: &DoctorArgs, report: &mut Report) {
             of,
             format!("no call to {addr} succeeds ({:?})", status.code()),
             status.message(),
-            "what the cause names; kv doctor on that host says what is wrong there",
+            match status.code() {
+                rpc_core::Code::Unavailable => {
+                    "kv serve on that host, at this port; the cause says what was found there"
+                }
+                rpc_core::Code::Unimplemented => {
+                    "the address of a kv server: another service answers here"
+                }
+                _ => "as the cause says",
+            },
         ),
     }
 }

@@ -366,7 +366,11 @@ impl RdmaOptions {
             let (option, value) = part
                 .split_once('=')
                 .filter(|(_, value)| !value.is_empty())
-                .ok_or_else(|| AddressError::NoValue { option: part.to_owned() })?;
+                .ok_or_else(|| match part.trim_end_matches('=') {
+                    // A question mark or an ampersand with nothing behind it.
+                    "" => AddressError::UnknownOption { option: part.to_owned() },
+                    option => AddressError::NoValue { option: option.to_owned() },
+                })?;
             options.set(option, value)?;
             if scheme == Scheme::Soft {
                 return Err(AddressError::SoftOption { option: option.to_owned() });

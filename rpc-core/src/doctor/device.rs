@@ -13,7 +13,12 @@ const DEVICES: &str = "/sys/class/infiniband";
 const DEVICE_FILES: &str = "/sys/class/infiniband_verbs";
 
 /// Looks at every device; how many there are.
-pub(super) fn examine(files: &Files, options: &RdmaOptions, report: &mut Report) -> usize {
+pub(super) fn examine(
+    files: &Files,
+    options: &RdmaOptions,
+    insists: bool,
+    report: &mut Report,
+) -> usize {
     let devices = files.names(DEVICES);
     if devices.is_empty() {
         report.fact(
@@ -25,6 +30,9 @@ pub(super) fn examine(files: &Files, options: &RdmaOptions, report: &mut Report)
         report.fact("machine", "RDMA devices", devices.join(", "));
         programs(files, report);
     }
+    if devices.is_empty() {
+        without(files, options, insists, report);
+    }
     for name in &devices {
         examine_one(files, name, options, report);
     }
@@ -34,14 +42,41 @@ pub(super) fn examine(files: &Files, options: &RdmaOptions, report: &mut Report)
             "address",
             format!("there is no RDMA device {wanted:?}"),
             "the name in ?device= is another machine's, or its driver is not loaded",
-            if devices.is_empty() {
-                "rdma link add rxe0 type rxe netdev eth0 makes a software one of a network interface".to_owned()
-            } else {
-                format!("?device={}", devices[0])
+            match devices.first() {
+                None => "leave ?device= out; rdma link add rxe0 type rxe netdev eth0 makes a software one, ?device=rxe0"
+                    .to_owned(),
+                Some(first) => format!("?device={first}"),
             },
         );
     }
     devices.len()
+}
+
+/// There is no device: whether that is what was asked for.
+fn without(files: &Files, options: &RdmaOptions, insists: bool, report: &mut Report) {
+    if insists {
+        let module = files.exists("/sys/module/ib_uverbs");
+        report.problem(
+            Severity::Error,
+            "machine",
+            "there is no RDMA device, and the address says rdma://",
+            if module {
+                "the driver of the network card is not loaded, or there is none"
+            } else {
+                "the kernel's modules of RDMA are not loaded, or there is no card"
+            },
+            "modprobe ib_uverbs and the card's driver; or rdma link add rxe0 type rxe netdev eth0 for a \
+             software one; or auto:// in place of rdma://",
+        );
+    } else if options.device.is_none() && *options != RdmaOptions::default() {
+        report.problem(
+            Severity::Warning,
+            "address",
+            "its options choose an RDMA device or path, and this machine has none",
+            "they are of another machine",
+            "leave them out here",
+        );
+    }
 }
 
 /// Whether programs can reach any device, and this one is built for it.

@@ -32,6 +32,7 @@ pub struct Doctor {
     files: Files,
     budget_bytes: Option<u64>,
     rdma: RdmaOptions,
+    insists: bool,
 }
 
 impl Default for Doctor {
@@ -47,6 +48,7 @@ impl Doctor {
             files: Files::new(PathBuf::from("/")),
             budget_bytes: None,
             rdma: RdmaOptions::default(),
+            insists: false,
         }
     }
 
@@ -62,6 +64,13 @@ impl Doctor {
         self
     }
 
+    /// For `rdma://` addresses: a machine without RDMA is then an error, and not merely one that uses the
+    /// software device.
+    pub fn insists_on_rdma(mut self, insists: bool) -> Self {
+        self.insists = insists;
+        self
+    }
+
     /// Of the machine whose `/sys`, `/proc` and `/dev` lie in this folder.
     #[cfg(test)]
     fn in_folder(folder: PathBuf) -> Self {
@@ -72,7 +81,7 @@ impl Doctor {
     pub fn examine(&self) -> Report {
         let mut report = Report::default();
         machine::examine(&self.files, &mut report);
-        let devices = device::examine(&self.files, &self.rdma, &mut report);
+        let devices = device::examine(&self.files, &self.rdma, self.insists, &mut report);
         let budget = self.budget_bytes.unwrap_or_else(default_budget);
         machine::examine_limits(budget, devices > 0, &mut report);
         report

@@ -81,6 +81,16 @@ fn a_machine_without_rdma_is_healthy_and_says_what_it_uses() {
     assert!(report.facts.iter().any(|fact| fact.value.contains("soft:// is what there is")));
 }
 
+#[test]
+fn a_machine_without_rdma_is_not_what_rdma_addresses_and_options_ask_for() {
+    let folder = machine(&[]);
+    let report = doctor(&folder).insists_on_rdma(true).examine();
+    assert!(only_error(&report).fix.contains("modprobe ib_uverbs"));
+    let options = RdmaOptions { gid_index: Some(3), ..RdmaOptions::default() };
+    let report = doctor(&folder).rdma(options).examine();
+    assert!(report.is_healthy() && report.problems[0].what.contains("options"), "{report:?}");
+}
+
 /// Each with the words that say what is wrong, and those that mend it.
 #[test]
 fn each_thing_that_is_broken_is_named_with_what_mends_it() {

@@ -60,6 +60,8 @@ fn each_mistake_has_its_sentence() {
         ("auto://localhost:7471?hop_limit=0", "it takes 1 to 255"),
         ("auto://localhost:7471?sl=1&sl=1", "is given twice"),
         ("auto://localhost:7471?rdma_ip=10.0.0.1,", "1 to 4 IP addresses"),
+        ("auto://localhost:7471?rdma_ip=", "write rdma_ip=value"),
+        ("auto://localhost:7471?", "does not exist; there are: device"),
         ("auto://localhost:7471?rdma_ip=0.0.0.0", "1 to 4 IP addresses"),
         ("auto://localhost:7471?rdma_ip=::1&rdma_ip=::2", "is given twice"),
         ("soft://localhost:7471?sl=1", "which soft:// has not"),
