@@ -51,8 +51,8 @@ impl ChannelBuilder {
         self
     }
 
-    /// How long one attempt to connect, by one of the server's devices, may take until the control connection is agreed; the system's
-    /// resolver has a limit of its own, and the confirmation over the queue pair that follows takes
+    /// How long one attempt to connect, by one of the server's devices, may take until the control
+    /// connection is agreed; the system's resolver has a limit of its own, and the confirmation over the queue pair that follows takes
     /// 5 s at most. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.options.connect_timeout = timeout;

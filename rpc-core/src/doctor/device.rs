@@ -26,12 +26,10 @@ pub(super) fn examine(
             "RDMA devices",
             "none: soft:// is what there is, and auto:// takes it",
         );
+        without(files, options, insists, report);
     } else {
         report.fact("machine", "RDMA devices", devices.join(", "));
         programs(files, report);
-    }
-    if devices.is_empty() {
-        without(files, options, insists, report);
     }
     for name in &devices {
         examine_one(files, name, options, report);

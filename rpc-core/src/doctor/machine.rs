@@ -1,14 +1,11 @@
 use rustix::process::{Resource, getrlimit};
-use rustix::thread::CapabilitySet;
 
 use super::files::Files;
 use super::report::{Report, Severity};
+use crate::runtime::memlock;
 
 /// A server with fewer descriptors has fewer connections than people expect.
 const NOFILE_WANTED: u64 = 4096;
-
-/// The part of the limit on locked memory that payloads may take; queues and eager buffers need the rest.
-const MEMLOCK_PART: (u64, u64) = (3, 4);
 
 /// What the machine is.
 pub(super) fn examine(files: &Files, report: &mut Report) {
@@ -98,30 +95,17 @@ fn container(files: &Files) -> Option<&'static str> {
 
 /// What the process may have. `rdma`: whether there is a device that memory is locked for.
 pub(super) fn examine_limits(budget_bytes: u64, rdma: bool, report: &mut Report) {
-    let may_lock_all = rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    let memlock = getrlimit(Resource::Memlock).current.filter(|_| !may_lock_all);
-    memlock_limit(memlock, may_lock_all, budget_bytes, rdma, report);
+    memlock_limit(memlock::limit(), budget_bytes, rdma, report);
     descriptor_limit(getrlimit(Resource::Nofile).maximum, report);
 }
 
-fn memlock_limit(
-    limit: Option<u64>,
-    may_lock_all: bool,
-    budget_bytes: u64,
-    rdma: bool,
-    report: &mut Report,
-) {
+fn memlock_limit(limit: Option<u64>, budget_bytes: u64, rdma: bool, report: &mut Report) {
     let of = "limits";
-    let value = match limit {
-        Some(limit) => format!("{limit} bytes"),
-        None if may_lock_all => "none (capability CAP_IPC_LOCK)".into(),
-        None => "none".into(),
-    };
+    let value = limit.map_or_else(|| "no limit".into(), |limit| format!("{limit} bytes"));
     report.fact(of, "locked memory", value);
     report.fact(of, "payload memory of a runtime", format!("{budget_bytes} bytes"));
     let Some(limit) = limit else { return };
-    let most = limit / MEMLOCK_PART.1 * MEMLOCK_PART.0;
+    let most = memlock::budget_max(limit);
     if rdma && budget_bytes > most {
         report.problem(
             Severity::Error,
@@ -162,21 +146,21 @@ mod tests {
 
     #[test]
     fn a_low_limit_on_locked_memory_is_an_error_where_there_is_rdma_alone() {
-        let problems = |limit, may_lock_all, rdma| {
+        let problems = |limit, rdma| {
             let mut report = Report::default();
-            memlock_limit(limit, may_lock_all, 1 << 30, rdma, &mut report);
+            memlock_limit(limit, 1 << 30, rdma, &mut report);
             report.problems
         };
-        let low = problems(Some(64 << 10), false, true);
+        let low = problems(Some(64 << 10), true);
         assert_eq!((low.len(), low[0].severity), (1, Severity::Error));
         assert!(
             low[0].fix.contains("ulimit -l") && low[0].fix.contains("49152 bytes"),
             "{}",
             low[0]
         );
-        assert!(problems(Some(64 << 10), false, false).is_empty(), "software locks nothing");
-        assert!(problems(Some(2 << 30), false, true).is_empty());
-        assert!(problems(None, true, true).is_empty());
+        assert!(problems(Some(64 << 10), false).is_empty(), "software locks nothing");
+        assert!(problems(Some(2 << 30), true).is_empty());
+        assert!(problems(None, true).is_empty());
     }
 
     #[test]

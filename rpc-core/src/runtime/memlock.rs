@@ -3,33 +3,43 @@
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 
+#[cfg(feature = "verbs")]
 use crate::cm::ConnectError;
 
 /// The part of the limit that payload memory may take; eager buffers and queues need the rest.
 const PART: (u64, u64) = (3, 4);
 
+/// The limit of this process; `None`: there is none, or it does not hold for who has CAP_IPC_LOCK.
+pub(crate) fn limit() -> Option<u64> {
+    let may_lock_all = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    getrlimit(Resource::Memlock).current.filter(|_| !may_lock_all)
+}
+
+/// The largest budget below a limit.
+pub(crate) const fn budget_max(limit_bytes: u64) -> u64 {
+    limit_bytes / PART.1 * PART.0
+}
+
 /// Refuses a budget that cannot be locked, before any of it is.
 ///
 /// # Errors
 /// [`ConnectError::Memlock`], which names the limit, the budget that would fit, and the fix.
+#[cfg(feature = "verbs")]
 pub(super) fn check(budget_bytes: u64) -> Result<(), ConnectError> {
-    let may_lock_all = rustix::thread::capabilities(None)
-        .is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    match getrlimit(Resource::Memlock).current {
-        Some(limit) if !may_lock_all => fits(budget_bytes, limit),
-        _ => Ok(()),
-    }
+    limit().map_or(Ok(()), |limit| fits(budget_bytes, limit))
 }
 
+#[cfg(feature = "verbs")]
 fn fits(budget_bytes: u64, limit_bytes: u64) -> Result<(), ConnectError> {
-    let max_bytes = limit_bytes / PART.1 * PART.0;
+    let max_bytes = budget_max(limit_bytes);
     if budget_bytes <= max_bytes {
         return Ok(());
     }
     Err(ConnectError::Memlock { budget_bytes, limit_bytes, max_bytes })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "verbs"))]
 mod tests {
     use super::*;
 

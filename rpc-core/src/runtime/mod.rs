@@ -4,8 +4,7 @@ mod block_on;
 mod builder;
 mod host;
 mod local;
-#[cfg(feature = "verbs")]
-mod memlock;
+pub(crate) mod memlock;
 #[cfg(all(loom, test))]
 mod models;
 mod pending;
