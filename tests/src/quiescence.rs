@@ -80,8 +80,11 @@ impl Quiescence {
             "soft-roce" => (true, true),
             other => panic!("{LIKE}={other}: it is nic or soft-roce"),
         };
-        let builder = builder.rnr_retry(0);
-        let builder = builder.verbs_on_control_thread(like_nic).local_ops_alone(like_soft_roce);
+        // What the test itself asked for stays.
+        let mut builder = builder.rnr_retry(0);
+        if like_nic {
+            builder = builder.verbs_on_control_thread(true).local_ops_alone(like_soft_roce);
+        }
         builder.build().expect("a runtime starts")
     }
 

@@ -238,8 +238,9 @@ impl<D: Device> Engine<D> {
         for slot in std::mem::take(&mut self.starved) {
             self.mark_dirty(slot);
         }
+        // One chunk may be too small for all that wait: the rest waits for the next.
         for (install, done) in std::mem::take(&mut self.installs) {
-            self.install_now(turn, install, done);
+            self.install(turn, install, done);
         }
     }
 }

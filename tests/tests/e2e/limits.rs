@@ -1,14 +1,16 @@
 //! Servers that take on so many calls and no more.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use rpc_core::{Channel, Code, Execution, Request, Response, Runtime, Server, Status, block_on};
-use rpc_tests::{Place, Quiescence};
+use rpc_tests::{Place, Quiescence, devices, eventually};
 
-use crate::fixture::{Event, Number, Served, begin, blob, let_connections_end, links, together};
+use crate::fixture::{
+    Event, Number, ProbeClient, Served, begin, blob, let_connections_end, links, together,
+};
 
 #[track_caller]
 fn assert_refused(failed: &Status, words: &str) {
@@ -206,5 +208,37 @@ fn calls_that_wait_begin_in_order_and_not_all_in_one_turn() {
     drop((bound, client));
     let_connections_end(&mut server);
     drop(server);
+    quiescence.end();
+}
+
+#[test]
+fn connections_made_at_once_wait_for_all_the_chunks_of_buffers_they_need() {
+    const CHANNELS: usize = 4;
+    const EACH: usize = 50;
+    if Place::here().skips("a queue pair takes a guest long to make") {
+        return;
+    }
+    let mut quiescence = Quiescence::begin();
+    let server = quiescence.runtime(Runtime::builder().verbs_on_control_thread(true));
+    let client = quiescence.runtime(Runtime::builder());
+    // Chunks are registered elsewhere, and the server's core hears of all connections in one turn: those that
+    // the first chunk has no room for wait for the second, which has no room for all of them either.
+    let served = Served::start(&server);
+    let (go, wait) = mpsc::channel::<()>();
+    let busy = server.spawn_on(0, move || async move { wait.recv().is_ok() });
+    let connect = {
+        let (address, client) = (served.address.clone(), client.clone());
+        move || Channel::builder(&address).runtime(&client).connections_per_core(EACH).connect()
+    };
+    let connecting = thread::spawn(move || block_on(together((0..CHANNELS).map(|_| connect()))));
+    let made = || devices::usage(&server).qps as usize;
+    let all = eventually(Duration::from_secs(20), || made() == CHANNELS * EACH);
+    go.send(()).unwrap();
+    assert!(block_on(busy).unwrap());
+    assert!(all, "{} queue pairs", made());
+    let channels: Vec<_> = connecting.join().unwrap().into_iter().map(Result::unwrap).collect();
+    let channel = &channels[CHANNELS - 1];
+    block_on(ProbeClient::new(channel.clone()).echo(blob(0, 17))).unwrap();
+    drop((channels, served, server, client));
     quiescence.end();
 }
