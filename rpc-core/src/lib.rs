@@ -63,7 +63,8 @@ pub use message::{Extensions, IntoRequest, Peer, Request, RequestParts, Response
 pub use metadata::{Metadata, MetadataError};
 pub use pings::Pings;
 pub use runtime::{
-    CoreStats, DeviceStats, LocalRuntime, Runtime, RuntimeBuilder, RuntimeStats, block_on,
+    CoreStats, DeviceStats, LocalRuntime, QueueCounters, Runtime, RuntimeBuilder, RuntimeStats,
+    block_on,
 };
 pub use server::{Bound, Server, ServerBuilder};
 pub use status::{Code, Execution, Status};

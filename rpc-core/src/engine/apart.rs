@@ -5,8 +5,9 @@
 //! has completed: no retransmission can then pass it. It costs the wait for the queue to run empty,
 //! once for each message that advertises memory and once for what is released meanwhile.
 
+use super::chain::{Behind, Chain};
 use super::drive::Turn;
-use super::flush::{Chain, Stopped};
+use super::flush::Stopped;
 use crate::mem::SlotId;
 use crate::protocol::LeaseId;
 use crate::verbs::{Device, Sge, VerbsError};
@@ -38,7 +39,8 @@ impl<D: Device> Chain<'_, D> {
             if self.behind_binds.is_none() {
                 stopped = self.sends(turn)?;
             }
-            self.release_held(true)?;
+            // Local operations that come later wait for an empty queue.
+            self.release_held(Behind::Waiting)?;
             self.reads(turn)?;
         }
         if self.books.is_empty() && self.has_local_to_post() {

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use crate::verbs::Limits;
+use crate::wire::PIECES_MAX;
 
 /// Calls that may wait in one core's mailbox. A full mailbox is waited out by the submitter; this
 /// many fill some milliseconds of a busy core.
@@ -51,8 +52,12 @@ const RECEIVES_SURPLUS_MAX: u32 = 2048;
 const SEND_WRS: u32 = 16 + 16 + 16 + 13 + SEND_WRS_CONTROL;
 /// Send-queue slots kept for control: a credit-only SEND, an ERROR or GOAWAY, the drain marker.
 pub(crate) const SEND_WRS_CONTROL: u32 = 3;
+/// SENDs of up to so many bytes are posted inline: a small message with its method's name and headers. The
+/// device needs no second look at memory for them, and their buffers are free once they are posted. More
+/// would make each entry of every send queue longer.
+pub(crate) const INLINE_BYTES_MAX: u32 = 256;
 /// Every this many SENDs one is signaled, so at least four times per full queue.
-pub(crate) const SEND_SIGNAL_EVERY: u32 = 16;
+const SEND_SIGNAL_EVERY: u32 = 16;
 /// READs in flight on one connection at most, whatever the devices could do.
 pub(crate) const READS_MAX: u32 = 16;
 
@@ -80,6 +85,15 @@ pub(crate) const LEASES_MAX: u32 = 256;
 pub(crate) const ANSWERS_DIVISOR: u64 = 16;
 /// Methods that one connection may intern.
 pub(crate) const METHODS_MAX: u32 = 4096;
+
+/// Every which SEND is signaled on a send queue of so many requests. Those since the last signaled one stay in
+/// it for as long as nothing more is said, and a message with the most pieces must fit beside them: its
+/// completion is then the next.
+pub(crate) const fn signal_every(send_wrs: u32) -> u32 {
+    let most = PIECES_MAX as u32 + 1 + SEND_WRS_CONTROL;
+    let beside = send_wrs.saturating_sub(most) + 1;
+    if beside < SEND_SIGNAL_EVERY { beside } else { SEND_SIGNAL_EVERY }
+}
 
 /// The sizes of one engine on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,6 +27,7 @@ impl<D: Device> Engine<D> {
                 0
             }
         };
+        self.counters.queues.completions += taken as u64;
         for completion in &completions[..taken] {
             match WrId::decode(completion.wr_id()) {
                 Some(WrId::Receive(slot)) => self.received(turn, slot, completion),
@@ -96,6 +97,7 @@ impl<D: Device> Engine<D> {
             connection.moved.completed(turn.now);
         }
         let outcome = completion.outcome();
+        let mut told = outcome.is_err();
         if let Err(failure) = outcome {
             self.lose(turn, slot, Loss::Completion(failure));
         }
@@ -108,24 +110,29 @@ impl<D: Device> Engine<D> {
                         self.slab.free(buffer);
                     }
                 }
-                Holds::Bind | Holds::Drain => {}
+                Holds::Inline | Holds::Bind | Holds::Drain => {}
                 Holds::Read(read, len) => {
                     connection.read_at = Seen::now(turn);
+                    told = true;
                     self.reads.done(&mut connection.reads, len);
                     failpoint::pass(Point::ReadDone);
                     connection.protocol.on_read_done(turn.now, read, outcome.is_ok());
                 }
                 Holds::Invalidate { lease, last } => {
+                    told = true;
                     if last && outcome.is_ok() {
                         self.lease_revoked(turn, slot, lease);
                     }
                 }
             }
         }
-        self.pump(turn, slot);
-        self.mark_dirty(slot);
-        for slot in std::mem::take(&mut self.starved) {
+        // That a SEND has left is news to nobody but those who wait for its place or its buffer.
+        if told {
+            self.pump(turn, slot);
+        }
+        if told || self.connections.at(slot).is_some_and(|c| c.queue_full || !c.is_open()) {
             self.mark_dirty(slot);
         }
+        self.feed_starved();
     }
 }

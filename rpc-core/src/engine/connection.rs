@@ -41,6 +41,9 @@ pub(super) struct Connection<D: Device> {
     /// Stays open for the QP's life; its loss ends the connection.
     pub(super) control: ControlStream,
     pub(super) send_queue: SendQueue,
+    /// The last flush left something for which there was no room in the send queue, or which waits for the
+    /// queue to run empty.
+    pub(super) queue_full: bool,
     pub(super) peer: Arc<Peer>,
     pub(super) message_bytes_max: u64,
     pub(super) eager_bytes: u32,

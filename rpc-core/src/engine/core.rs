@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) engines: Vec<Box<dyn Drive>>,
     alarms: Alarms,
     spin: Duration,
+    /// A device works on the CPU that this core polls on.
+    yields: bool,
     ready: Ready,
     taken: Vec<Submission>,
     sockets_seen: Time,
@@ -82,6 +84,7 @@ impl Core {
             local: Local::new(Arc::clone(&shared)),
             shared,
             clock,
+            yields: engines.iter().any(|engine| engine.needs_cpu()),
             engines,
             alarms: Alarms::default(),
             spin,
@@ -394,13 +397,22 @@ impl Core {
         self.idle_since = None;
     }
 
+    /// Between two looks of a core that spins.
+    fn pause(&self) {
+        if self.yields {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
     /// There was nothing to do: spins on, or sleeps when that has lasted for the spinning time.
     pub(crate) fn idle(&mut self, woken: impl Fn() -> bool) {
         let idle_since = self.idle_since.unwrap_or(Time::ZERO);
         if self.clock.now().since(idle_since) >= self.spin {
             self.sleep(woken);
         } else {
-            std::hint::spin_loop();
+            self.pause();
         }
     }
 
@@ -451,6 +463,7 @@ impl Core {
             // It works, but only for as long as the core does not sleep.
             tracing::error!(core = self.shared.index, %error, "a device cannot end this core's sleep");
         }
+        self.yields |= engine.needs_cpu();
         self.engines.push(engine);
     }
 

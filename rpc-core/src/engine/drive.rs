@@ -87,6 +87,8 @@ pub(crate) trait Drive: Any {
     fn count(&self, totals: &mut Totals);
     /// The next deadline.
     fn next_timer(&self) -> Option<Time>;
+    /// Whether its device's work waits for this machine's CPUs, so that a core must not poll without a pause.
+    fn needs_cpu(&self) -> bool;
     /// Asks for a notification of the next completion. False: it could not, so do not sleep.
     fn arm(&mut self) -> bool;
     /// Whether a lost notification could keep someone waiting.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::arrivals::{Arrived, Queue};
 use super::capacity::{
-    COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS, Lending, SEND_WRS_CONTROL,
+    COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS, INLINE_BYTES_MAX, Lending,
+    SEND_WRS_CONTROL,
 };
 use super::cell::{CallCell, CallPlace};
 use super::connection::{Connection, Stage};
@@ -17,6 +18,7 @@ use super::executor::Joining;
 use super::fetches::Stalls;
 use super::install::Install;
 use super::offload::{Awaited, Offload};
+use super::queue_counters::QueueCounters;
 use super::read_share::ReadShare;
 use super::receives::Reposting;
 use super::shared::Totals;
@@ -26,7 +28,7 @@ use super::slots::Slots;
 use super::submission::{CallSubmission, ConnectionKey, HandlerEnd};
 use super::teardown::Dying;
 use crate::cm::InstallDone;
-use crate::mem::{CoreCache, EagerConfig, EagerSlab, EagerSlot, Pool, Regions, Registrar};
+use crate::mem::{CoreCache, EagerConfig, EagerSlab, EagerSlot, Pool, Regions, Registrar, SlotId};
 use crate::verbs::{Cq, Device, QpInit, SrqInit, VerbsError, Wc};
 use crate::{Pings, Time};
 
@@ -98,6 +100,8 @@ pub(crate) struct Engine<D: Device> {
     pub(super) timers: BinaryHeap<Reverse<(Time, u32)>>,
     /// Wakes this core: memory came back.
     pub(super) waker: Waker,
+    /// Buffers of inline SENDs in the chain that is being built.
+    pub(super) copied: Vec<SlotId>,
     pub(super) completions: Vec<Wc>,
     pub(super) counters: EngineCounters,
 }
@@ -110,6 +114,7 @@ pub(super) struct EngineCounters {
     pub(super) errors: u64,
     pub(super) credits_recalled: u64,
     pub(super) credits_returned: u64,
+    pub(super) queues: QueueCounters,
 }
 
 /// The part of an engine that the control thread uses: it makes QPs that the engine will drive.
@@ -120,6 +125,8 @@ pub(crate) struct EngineControl<D: Device> {
     pub(crate) cq: D::CqRef,
     pub(crate) srq: D::SrqRef,
     pub(crate) capacity: Capacity,
+    /// The longest SEND that is posted inline.
+    pub(super) inline_bytes_max: u32,
     /// Connections that exist or are being made.
     pub(crate) connections: AtomicU32,
     /// Its device or a queue is lost: it takes no connections.
@@ -151,7 +158,7 @@ impl<D: Device> EngineControl<D> {
             srq: &self.srq,
             send_wr_max: self.capacity.send_wrs,
             send_sge_max: 1,
-            inline_bytes_max: 0,
+            inline_bytes_max: self.inline_bytes_max,
             remote_read: true,
         }
     }
@@ -219,6 +226,7 @@ impl<D: Device> Engine<D> {
             index,
             cq: device.cq_ref(&cq),
             srq: device.srq_ref(&srq),
+            inline_bytes_max: limits.inline_bytes_max.min(INLINE_BYTES_MAX),
             device,
             pd,
             capacity,
@@ -267,6 +275,7 @@ impl<D: Device> Engine<D> {
             polls_dry: 0,
             timers: BinaryHeap::new(),
             waker,
+            copied: Vec::new(),
             completions: vec![Wc::default(); COMPLETIONS_PER_TURN],
             counters: EngineCounters::default(),
         })
@@ -345,6 +354,7 @@ impl<D: Device> Drive for Engine<D> {
             self.connections.iter().map(|c| c.protocol.credits().granted).sum::<u32>();
         totals.credits_recalled += self.counters.credits_recalled;
         totals.credits_returned += self.counters.credits_returned;
+        totals.queues = totals.queues.plus(&self.counters.queues);
         totals.leases += self.connections.iter().map(|c| c.leases.len() as u32).sum::<u32>();
     }
 
@@ -355,10 +365,15 @@ impl<D: Device> Drive for Engine<D> {
         own.chain(self.next_fetch_retry()).chain(self.next_buffers()).min()
     }
 
+    fn needs_cpu(&self) -> bool {
+        self.control.device.limits().needs_cpu
+    }
+
     fn arm(&mut self) -> bool {
         if self.failed {
             return true; // nothing comes any more
         }
+        self.counters.queues.arms += 1;
         if let Err(error) = self.cq.arm() {
             tracing::error!(%error, "the completion queue could not be armed");
             return false;
@@ -370,7 +385,7 @@ impl<D: Device> Drive for Engine<D> {
         self.connections.iter().any(|c| {
             !c.calls.is_empty()
                 || !c.leases.is_empty()
-                || !c.send_queue.is_empty()
+                || c.send_queue.awaits()
                 || c.stage != Stage::Open
         })
     }

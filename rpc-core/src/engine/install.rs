@@ -102,6 +102,7 @@ impl<D: Device> Engine<D> {
             protocol: protocol::Connection::new(turn.now, config, seed),
             control: established.control,
             send_queue: SendQueue::new(send_wrs),
+            queue_full: false,
             peer: Arc::new(established.peer),
             message_bytes_max: established.message_bytes_max.min(message_bytes_max),
             eager_bytes: established.eager_bytes,

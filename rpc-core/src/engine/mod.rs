@@ -16,6 +16,7 @@ mod attention;
 mod calls;
 pub(crate) mod capacity;
 mod cell;
+mod chain;
 mod clock;
 mod completions;
 mod connection;
@@ -36,6 +37,7 @@ mod models;
 mod offload;
 pub(crate) mod outbound;
 mod passing;
+mod queue_counters;
 mod read_share;
 mod receives;
 mod send_queue;
@@ -65,6 +67,7 @@ pub(crate) use engine::{Engine, EngineControl, EngineError, EngineParts, Reserva
 pub(crate) use install::Install;
 pub(crate) use load::{ServerLimits, ServerLoad};
 pub(crate) use offload::Offload;
+pub use queue_counters::QueueCounters;
 pub(crate) use shared::CoreShared;
 pub(crate) use submission::{
     Answer, Answered, CallSubmission, ConnectionKey, Dispatch, HandlerFuture, IncomingCall, Method,

@@ -235,9 +235,7 @@ impl<D: Device> Engine<D> {
                 tracing::error!(%error, "no further eager buffers");
             }
         }
-        for slot in std::mem::take(&mut self.starved) {
-            self.mark_dirty(slot);
-        }
+        self.feed_starved();
         // One chunk may be too small for all that wait: the rest waits for the next.
         for (install, done) in std::mem::take(&mut self.installs) {
             self.install(turn, install, done);

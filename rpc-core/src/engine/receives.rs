@@ -144,6 +144,7 @@ impl<D: Device> Engine<D> {
                 (error.posted, VerbsError::System { operation: "posting receives", source })
             }),
         };
+        self.counters.queues.receive_doorbells += 1;
         let count = posted.as_ref().map_or_else(|(count, _)| *count, |()| lent.len() as u32);
         self.receives_posted += count;
         for id in lent.drain(..).skip(count as usize) {

@@ -1,8 +1,10 @@
 use std::collections::VecDeque;
 
+use super::capacity::signal_every;
 use super::wr_id::SEQUENCE_MASK;
 use crate::mem::SlotId;
 use crate::protocol::{LeaseId, ReadId};
+use crate::verbs::SendFlags;
 
 /// The books of one connection's send queue: what is posted, in order, and what each request holds.
 ///
@@ -12,15 +14,19 @@ use crate::protocol::{LeaseId, ReadId};
 #[derive(Debug)]
 pub(super) struct SendQueue {
     depth: u32,
+    signal_every: u32,
     next: u32,
     posted: VecDeque<Posted>,
     unsignaled_sends: u32,
+    /// Signaled requests among those posted.
+    awaited: u32,
 }
 
 /// A request that the device may still be working on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Posted {
     sequence: u32,
+    signaled: bool,
     pub(super) holds: Holds,
 }
 
@@ -29,6 +35,8 @@ pub(super) struct Posted {
 pub(super) enum Holds {
     /// The eager buffer of a SEND.
     Send(SlotId),
+    /// Nothing: the device has copied an inline SEND.
+    Inline,
     /// Nothing: the lease that a bind belongs to ends by its own rules.
     Bind,
     /// The destination of a READ, and so many bytes of what the core may ask for.
@@ -43,9 +51,11 @@ impl SendQueue {
     pub(super) fn new(depth: u32) -> Self {
         Self {
             depth,
+            signal_every: signal_every(depth),
             next: 0,
             posted: VecDeque::with_capacity(depth as usize),
             unsignaled_sends: 0,
+            awaited: 0,
         }
     }
 
@@ -58,6 +68,12 @@ impl SendQueue {
         self.posted.is_empty()
     }
 
+    /// Whether a completion is to come, if nothing fails. Unsignaled requests at the end of the queue have
+    /// none: those of a connection that has nothing more to say stay in it until it has.
+    pub(super) fn awaits(&self) -> bool {
+        self.awaited > 0
+    }
+
     /// Whether a local operation is outstanding.
     pub(super) fn has_local(&self) -> bool {
         self.posted
@@ -65,18 +81,24 @@ impl SendQueue {
             .any(|posted| matches!(posted.holds, Holds::Bind | Holds::Invalidate { .. }))
     }
 
-    /// Enters a request; returns the number its `wr_id` carries.
-    pub(super) fn push(&mut self, holds: Holds) -> u32 {
-        let sequence = self.next;
+    /// Enters a request with these flags; returns the number its `wr_id` carries.
+    pub(super) fn push(&mut self, holds: Holds, flags: SendFlags) -> u32 {
+        let (sequence, signaled) = (self.next, flags.has(SendFlags::SIGNALED));
         self.next = (self.next + 1) & SEQUENCE_MASK;
-        self.posted.push_back(Posted { sequence, holds });
+        self.awaited += u32::from(signaled);
+        self.posted.push_back(Posted { sequence, signaled, holds });
         sequence
     }
 
-    /// Whether the next SEND must be signaled because `every` would be unsignaled with it.
-    pub(super) fn signal_due(&mut self, every: u32) -> bool {
+    fn left(&mut self, posted: Posted) -> Holds {
+        self.awaited -= u32::from(posted.signaled);
+        posted.holds
+    }
+
+    /// Whether the next SEND must be signaled because too many would be unsignaled with it.
+    pub(super) fn signal_due(&mut self) -> bool {
         self.unsignaled_sends += 1;
-        self.unsignaled_sends >= every
+        self.unsignaled_sends >= self.signal_every
     }
 
     /// A SEND was posted signaled.
@@ -92,19 +114,21 @@ impl SendQueue {
         if behind >= self.depth {
             return None;
         }
-        self.posted.pop_front().map(|posted| posted.holds)
+        let posted = self.posted.pop_front()?;
+        Some(self.left(posted))
     }
 
     /// Takes the oldest request because the QP is destroyed.
     pub(super) fn pop_any(&mut self) -> Option<Holds> {
-        self.posted.pop_front().map(|posted| posted.holds)
+        let posted = self.posted.pop_front()?;
+        Some(self.left(posted))
     }
 
     /// Takes the newest request: the device refused it.
     pub(super) fn pop_refused(&mut self) -> Option<Holds> {
         let posted = self.posted.pop_back()?;
         self.next = posted.sequence;
-        Some(posted.holds)
+        Some(self.left(posted))
     }
 }
 
@@ -116,7 +140,8 @@ mod tests {
     fn one_completion_frees_all_before_it_across_the_wrap() {
         let mut queue = SendQueue::new(8);
         queue.next = SEQUENCE_MASK - 1;
-        let sequences: Vec<u32> = (0..4).map(|_| queue.push(Holds::Bind)).collect();
+        let sequences: Vec<u32> =
+            (0..4).map(|_| queue.push(Holds::Bind, SendFlags::SIGNALED)).collect();
         assert_eq!(sequences, [SEQUENCE_MASK - 1, SEQUENCE_MASK, 0, 1]);
         assert_eq!(queue.free(), 4);
         let mut freed = 0;
@@ -129,20 +154,36 @@ mod tests {
     #[test]
     fn a_stale_or_foreign_completion_frees_nothing() {
         let mut queue = SendQueue::new(8);
-        let first = queue.push(Holds::Bind);
+        let first = queue.push(Holds::Bind, SendFlags::SIGNALED);
         while queue.pop_through(first).is_some() {}
-        let second = queue.push(Holds::Drain);
+        let second = queue.push(Holds::Drain, SendFlags::SIGNALED);
         assert_eq!(queue.pop_through(first), None);
         assert_eq!(queue.pop_through(second + 100), None);
         assert_eq!(queue.pop_through(second), Some(Holds::Drain));
     }
 
     #[test]
+    fn only_signaled_requests_have_a_completion_to_come() {
+        let mut queue = SendQueue::new(8);
+        queue.push(Holds::Inline, SendFlags::NONE);
+        assert!(!queue.awaits() && !queue.is_empty());
+        let signaled = queue.push(Holds::Bind, SendFlags::SIGNALED);
+        queue.push(Holds::Inline, SendFlags::NONE);
+        assert!(queue.awaits());
+        while queue.pop_through(signaled).is_some() {}
+        assert!(!queue.awaits() && !queue.is_empty(), "the last is not complete");
+        queue.push(Holds::Drain, SendFlags::SIGNALED);
+        queue.pop_refused();
+        assert!(!queue.awaits());
+        assert_eq!(queue.pop_any(), Some(Holds::Inline));
+    }
+
+    #[test]
     fn refused_requests_give_their_numbers_back() {
         let mut queue = SendQueue::new(4);
-        queue.push(Holds::Bind);
-        let refused = queue.push(Holds::Drain);
+        queue.push(Holds::Bind, SendFlags::SIGNALED);
+        let refused = queue.push(Holds::Drain, SendFlags::SIGNALED);
         assert_eq!(queue.pop_refused(), Some(Holds::Drain));
-        assert_eq!(queue.push(Holds::Bind), refused);
+        assert_eq!(queue.push(Holds::Bind, SendFlags::SIGNALED), refused);
     }
 }

@@ -7,6 +7,7 @@ use super::Core;
 use super::capacity::SUBMISSIONS_MAX;
 use super::cell::CallCell;
 use super::local;
+use super::queue_counters::QueueCounters;
 use super::sleep::Sleeper;
 use super::submission::Submission;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -51,6 +52,11 @@ pub(crate) struct CoreCounters {
     pub(crate) credits_recalled: AtomicU64,
     pub(crate) credits_returned: AtomicU64,
     pub(crate) leases: AtomicU32,
+    requests: AtomicU64,
+    send_doorbells: AtomicU64,
+    receive_doorbells: AtomicU64,
+    completions: AtomicU64,
+    arms: AtomicU64,
 }
 
 /// What a core's engines have counted, together.
@@ -65,6 +71,7 @@ pub(crate) struct Totals {
     pub(crate) credits_recalled: u64,
     pub(crate) credits_returned: u64,
     pub(crate) leases: u32,
+    pub(crate) queues: QueueCounters,
 }
 
 impl CoreCounters {
@@ -79,6 +86,23 @@ impl CoreCounters {
         self.credits_recalled.store(totals.credits_recalled, Ordering::Relaxed);
         self.credits_returned.store(totals.credits_returned, Ordering::Relaxed);
         self.leases.store(totals.leases, Ordering::Relaxed);
+        let queues = &totals.queues;
+        self.requests.store(queues.requests, Ordering::Relaxed);
+        self.send_doorbells.store(queues.send_doorbells, Ordering::Relaxed);
+        self.receive_doorbells.store(queues.receive_doorbells, Ordering::Relaxed);
+        self.completions.store(queues.completions, Ordering::Relaxed);
+        self.arms.store(queues.arms, Ordering::Relaxed);
+    }
+
+    /// What it asked of its queues, as last shown.
+    pub(crate) fn queues(&self) -> QueueCounters {
+        QueueCounters {
+            requests: self.requests.load(Ordering::Relaxed),
+            send_doorbells: self.send_doorbells.load(Ordering::Relaxed),
+            receive_doorbells: self.receive_doorbells.load(Ordering::Relaxed),
+            completions: self.completions.load(Ordering::Relaxed),
+            arms: self.arms.load(Ordering::Relaxed),
+        }
     }
 }
 

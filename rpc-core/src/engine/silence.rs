@@ -11,7 +11,7 @@ use crate::verbs::Device;
 /// Connections are looked at this often. A core with requests outstanding sleeps for less.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// When a connection's send queue last moved: something completed, or was posted to an empty one.
+/// When a connection's send queue last moved: something completed, or was posted to one that waited for nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved(Time);
 
@@ -21,8 +21,8 @@ impl Moved {
     }
 
     /// Requests were posted. What was outstanding before does not become younger by that.
-    pub(super) fn posted(&mut self, now: Time, was_empty: bool) {
-        if was_empty {
+    pub(super) fn posted(&mut self, now: Time, awaited: bool) {
+        if !awaited {
             self.0 = now;
         }
     }
@@ -38,8 +38,7 @@ impl Moved {
 
 impl<D: Device> Engine<D> {
     /// Closes connections whose device has said nothing of their requests for longer than it may take
-    /// to give them up. The last request of each chain is signaled, so a queue that is not empty has a
-    /// completion to come; without this, a device that loses it would keep calls without a deadline
+    /// to give them up. A queue with a signaled request has a completion to come; without this, a device that loses it would keep calls without a deadline
     /// for ever.
     pub(super) fn end_silent(&mut self, turn: &Turn<'_>) {
         let Some(limit) = self.silence_max else { return };
@@ -49,7 +48,7 @@ impl<D: Device> Engine<D> {
         self.silence_seen = turn.now;
         for slot in self.connections.in_use() {
             let Some(connection) = self.connections.at(slot) else { continue };
-            let waits = connection.is_alive() && !connection.send_queue.is_empty();
+            let waits = connection.is_alive() && connection.send_queue.awaits();
             if waits && connection.moved.is_silent(turn.now, limit) {
                 self.lose(turn, slot, Loss::Silent(limit));
             }
@@ -66,8 +65,8 @@ mod tests {
         let second = Duration::from_secs(1);
         let at = |seconds: u32| Time::ZERO + second * seconds;
         let mut moved = Moved::at(at(1));
-        moved.posted(at(10), true);
-        moved.posted(at(14), false);
+        moved.posted(at(10), false);
+        moved.posted(at(14), true);
         assert!(!moved.is_silent(at(15), 5 * second));
         assert!(moved.is_silent(at(16), 5 * second), "what was posted later is no sign of life");
         moved.completed(at(16));

@@ -273,7 +273,7 @@ impl<D: Device> Engine<D> {
             return; // what is in it is flushed all the same
         }
         let Some(qp) = connection.qp.as_mut() else { return };
-        let sequence = connection.send_queue.push(Holds::Drain);
+        let sequence = connection.send_queue.push(Holds::Drain, SendFlags::SIGNALED);
         let (slot, generation) = (connection.key.slot as u16, connection.key.generation as u16);
         let wr_id = WrId::SendQueue { slot, generation, sequence }.encode();
         let mut batch = qp.batch();
@@ -378,9 +378,7 @@ impl<D: Device> Engine<D> {
             self.slab.free(buffer);
         }
         self.take_receives_back(connection.receives);
-        for starved in std::mem::take(&mut self.starved) {
-            self.mark_dirty(starved);
-        }
+        self.feed_starved();
         tracing::debug!(
             slot = connection.key.slot,
             core = turn.shared.index,

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread;
 
+pub use crate::engine::QueueCounters;
 pub use block_on::block_on;
 pub use builder::RuntimeBuilder;
 pub use local::LocalRuntime;
@@ -331,6 +332,7 @@ impl CoreHandle {
             credits_recalled: counters.credits_recalled.load(Ordering::Relaxed),
             credits_returned: counters.credits_returned.load(Ordering::Relaxed),
             leases: counters.leases.load(Ordering::Relaxed),
+            queues: counters.queues(),
             device: self.engine.device.counters(),
             usage: self.engine.device.usage(),
         }

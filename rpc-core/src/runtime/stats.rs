@@ -1,3 +1,4 @@
+use crate::engine::QueueCounters;
 use crate::mem::MemoryUsage;
 use crate::verbs::{DeviceCounters, DeviceUsage};
 
@@ -54,6 +55,8 @@ pub struct CoreStats {
     pub credits_returned: u64,
     /// Messages whose payloads peers may read now.
     pub leases: u32,
+    /// What it asked of its queues, and took from them.
+    pub queues: QueueCounters,
     /// What the core's software device counted by itself.
     pub device: DeviceCounters,
     /// That device's own tables.

@@ -204,6 +204,10 @@ pub struct Limits {
     /// Soft-RoCE carries out again what stands behind the oldest request that is not acknowledged when
     /// it retransmits; a local operation fails the second time, and its QP is silent for ever.
     pub local_ops_alone: bool,
+    /// Whether its work is done by this machine's CPUs, in threads of the kernel that a program which polls
+    /// without a pause keeps from running. That of soft-RoCE is, once there is much of it: a core that
+    /// polls there lets others run whenever it finds nothing.
+    pub needs_cpu: bool,
     /// The shortest local ACK timeout to be used, as QP attributes encode it. Soft-RoCE runs on CPUs
     /// that may be busy elsewhere for a while, and each retransmission costs it more of them.
     pub ack_timeout_min: u8,

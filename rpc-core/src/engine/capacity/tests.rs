@@ -32,6 +32,7 @@ fn limits(cqe_max: u32, srq_wr_max: u32, qp_wr_max: u32) -> Limits {
         remote_invalidate: false,
         last_wqe_event: true,
         local_ops_alone: false,
+        needs_cpu: false,
         ack_timeout_min: 0,
         retries_max: 7,
         silence_max: None,
@@ -246,6 +247,7 @@ fn a_completion_queue_with_one_entry_less_would_overrun() {
         cq: device.cq_ref(&cq),
         srq: device.srq_ref(&srq),
         capacity: made.capacity,
+        inline_bytes_max: 0,
         connections: Default::default(),
         failed: Default::default(),
     });

@@ -433,6 +433,11 @@ impl Connection {
         self.deadlines.next().into_iter().chain(self.next_look()).min()
     }
 
+    /// Calls can go both ways: nobody is closing it.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
     /// Whether the peer's CONFIRM has come and the connection is not closed.
     pub fn is_confirmed(&self) -> bool {
         matches!(self.state, State::Open | State::Closing(_))

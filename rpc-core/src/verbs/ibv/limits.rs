@@ -54,6 +54,7 @@ pub(super) fn limits(attr: &ibv_device_attr, port: &PortState, inline_bytes_max:
         remote_invalidate: !is_soft_roce(attr),
         last_wqe_event: !is_soft_roce(attr) || kernel_release() >= (6, 12),
         local_ops_alone: is_soft_roce(attr),
+        needs_cpu: is_soft_roce(attr),
         ack_timeout_min: if is_soft_roce(attr) { SOFT_ROCE_ACK_TIMEOUT } else { 0 },
         retries_max: if is_soft_roce(attr) { SOFT_ROCE_RETRIES } else { 7 },
         silence_max: Some(if is_soft_roce(attr) { SOFT_ROCE_SILENCE } else { SILENCE }),

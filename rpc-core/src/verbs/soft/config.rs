@@ -54,6 +54,7 @@ impl SoftConfig {
                 remote_invalidate: true,
                 last_wqe_event: true,
                 local_ops_alone: false,
+                needs_cpu: false,
                 ack_timeout_min: 0,
                 retries_max: 7,
                 silence_max: None,
