@@ -13,6 +13,8 @@ mod crowd;
 mod echo;
 mod failure;
 mod instructions;
+#[cfg(feature = "verbs")]
+mod verbs;
 
 use std::process::ExitCode;
 
@@ -46,6 +48,13 @@ enum Command {
     #[cfg(feature = "compare")]
     #[command(hide = true)]
     CrowdChild(crowd::child::Options),
+    /// This framework over libibverbs beside raw verbs, UCX and others, in alternating rounds.
+    #[cfg(feature = "verbs")]
+    Verbs(verbs::Options),
+    /// One process of that.
+    #[cfg(feature = "verbs")]
+    #[command(hide = true)]
+    VerbsChild(verbs::child::Options),
     /// One process of a comparison.
     #[cfg(feature = "compare")]
     #[command(hide = true)]
@@ -70,6 +79,10 @@ fn main() -> ExitCode {
         Command::CrowdChild(options) => crowd::child::run(&options),
         #[cfg(feature = "compare")]
         Command::Peer(options) => compare::child::run(&options),
+        #[cfg(feature = "verbs")]
+        Command::Verbs(options) => verbs::run(&options),
+        #[cfg(feature = "verbs")]
+        Command::VerbsChild(options) => verbs::child::run(&options),
         Command::Step(options) => instructions::step::run(&options),
     };
     match done {

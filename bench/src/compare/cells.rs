@@ -12,22 +12,22 @@ use super::service::{Blob, Ring};
 use crate::failure::Failure;
 
 /// Bytes of a small request and of its answer.
-pub(super) const SMALL_BYTES: usize = 64;
+pub(crate) const SMALL_BYTES: usize = 64;
 /// Payload memory in use, as a multiple of the cache: what is used next has left the cache.
 const CACHES: usize = 3;
 /// Calls between looks at the clock, where many are in flight.
 const CALLS_PER_LOOK: u64 = 16;
 /// The part of a cell's time that warms it up and is not counted.
-pub(super) const WARM_UP_DIVISOR: u32 = 5;
+pub(crate) const WARM_UP_DIVISOR: u32 = 5;
 
 /// A measured value: its cell and unit in one name.
-pub(super) type Value = (String, f64);
+pub(crate) type Value = (String, f64);
 
 /// A time to measure for, and the server whose CPU time counts.
 #[derive(Clone, Copy)]
-pub(super) struct Span {
-    pub(super) time: Duration,
-    pub(super) server: u32,
+pub(crate) struct Span {
+    pub(crate) time: Duration,
+    pub(crate) server: u32,
 }
 
 /// CPU time of both sides since some moment.
@@ -54,7 +54,7 @@ impl Cpu {
 }
 
 /// Every cell of a peer that makes calls.
-pub(super) async fn all(client: &Client, span: Span) -> Result<Vec<Value>, Failure> {
+pub(crate) async fn all(client: &Client, span: Span) -> Result<Vec<Value>, Failure> {
     let mut values = latency(client, span).await?;
     for outstanding in [64, 256] {
         values.extend(rate(client, span, outstanding).await?);
@@ -71,7 +71,7 @@ pub(super) async fn all(client: &Client, span: Span) -> Result<Vec<Value>, Failu
 }
 
 /// Times of calls one after the other.
-pub(super) fn summary(cell: &str, nanos: &Histogram<u64>, took: Duration) -> Vec<Value> {
+pub(crate) fn summary(cell: &str, nanos: &Histogram<u64>, took: Duration) -> Vec<Value> {
     let at = |quantile| nanos.value_at_quantile(quantile) as f64 / 1e3;
     vec![
         (format!("{cell} p50 us"), at(0.5)),
@@ -81,7 +81,7 @@ pub(super) fn summary(cell: &str, nanos: &Histogram<u64>, took: Duration) -> Vec
     ]
 }
 
-async fn latency(client: &Client, span: Span) -> Result<Vec<Value>, Failure> {
+pub(crate) async fn latency(client: &Client, span: Span) -> Result<Vec<Value>, Failure> {
     let data = Bytes::from(vec![7; SMALL_BYTES]);
     let one = || client.echo(Blob { data: data.clone() });
     let warm = Instant::now() + span.time / WARM_UP_DIVISOR;
@@ -103,7 +103,11 @@ async fn latency(client: &Client, span: Span) -> Result<Vec<Value>, Failure> {
     Ok(values)
 }
 
-async fn rate(client: &Client, span: Span, outstanding: usize) -> Result<Vec<Value>, Failure> {
+pub(crate) async fn rate(
+    client: &Client,
+    span: Span,
+    outstanding: usize,
+) -> Result<Vec<Value>, Failure> {
     let data = Bytes::from(vec![7; SMALL_BYTES]);
     let run = async |time: Duration| {
         let until = Instant::now() + time;
@@ -175,7 +179,7 @@ async fn bulk(
     Ok(vec![(format!("{name} requests GB/s"), requests), (format!("{name} answers GB/s"), answers)])
 }
 
-async fn gigabytes<C, F>(
+pub(crate) async fn gigabytes<C, F>(
     client: &Client,
     span: Span,
     len: usize,

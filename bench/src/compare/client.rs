@@ -10,17 +10,17 @@ use crate::failure::Failure;
 
 /// A client of the service, of either framework.
 #[derive(Clone)]
-pub(super) enum Client {
+pub(crate) enum Client {
     Ours(BulkClient, Channel, OnCore),
     Tonic(tonic_peer::Client),
 }
 
 /// The runtime whose core makes the calls, as a task for each that is outstanding; without one, the
 /// thread that waits for them does.
-pub(super) type OnCore = Option<Runtime>;
+pub(crate) type OnCore = Option<Runtime>;
 
 impl Client {
-    pub(super) async fn ours(
+    pub(crate) async fn ours(
         address: &str,
         runtime: &Runtime,
         on_core: OnCore,
@@ -29,32 +29,38 @@ impl Client {
         Ok(Self::Ours(BulkClient::new(channel.clone()), channel, on_core))
     }
 
-    pub(super) async fn tonic(address: &str, peer: Peer) -> Result<Self, Failure> {
+    /// One whose calls the runtime's own core makes.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn on_core(channel: Channel, runtime: &Runtime) -> Self {
+        Self::Ours(BulkClient::new(channel.clone()), channel, Some(runtime.clone()))
+    }
+
+    pub(crate) async fn tonic(address: &str, peer: Peer) -> Result<Self, Failure> {
         Ok(Self::Tonic(tonic_peer::Client::connect(address, peer.is_unix()).await?))
     }
 
-    pub(super) async fn echo(&self, blob: Blob) -> Result<Blob, Failure> {
+    pub(crate) async fn echo(&self, blob: Blob) -> Result<Blob, Failure> {
         match self {
             Self::Ours(client, ..) => Ok(client.echo(blob).await?.into_inner()),
             Self::Tonic(client) => client.call("/bench.Bulk/echo", blob).await,
         }
     }
 
-    pub(super) async fn put(&self, blob: Blob) -> Result<Blob, Failure> {
+    pub(crate) async fn put(&self, blob: Blob) -> Result<Blob, Failure> {
         match self {
             Self::Ours(client, ..) => Ok(client.put(blob).await?.into_inner()),
             Self::Tonic(client) => client.call("/bench.Bulk/put", blob).await,
         }
     }
 
-    pub(super) async fn get(&self) -> Result<Blob, Failure> {
+    pub(crate) async fn get(&self) -> Result<Blob, Failure> {
         match self {
             Self::Ours(client, ..) => Ok(client.get(Blob::default()).await?.into_inner()),
             Self::Tonic(client) => client.call("/bench.Bulk/get", Blob::default()).await,
         }
     }
 
-    pub(super) async fn keep(&self, bytes: usize) -> Result<(), Failure> {
+    pub(crate) async fn keep(&self, bytes: usize) -> Result<(), Failure> {
         let keep = Keep { bytes: bytes as u64 };
         match self {
             Self::Ours(client, ..) => client.keep(keep).await.map(|_| ())?,
@@ -64,7 +70,7 @@ impl Client {
     }
 
     /// A payload as a program that cares would have it: in payload memory, where there is any.
-    pub(super) fn payload(&self, len: usize) -> Result<Bytes, Failure> {
+    pub(crate) fn payload(&self, len: usize) -> Result<Bytes, Failure> {
         match self {
             Self::Ours(_, channel, _) => {
                 let mut buffer = channel.alloc(len)?;
@@ -76,7 +82,7 @@ impl Client {
     }
 
     /// Runs loops of calls at once: as tasks where there is something to run tasks, else in this one.
-    pub(super) async fn at_once<L>(&self, loops: Vec<L>) -> Result<u64, Failure>
+    pub(crate) async fn at_once<L>(&self, loops: Vec<L>) -> Result<u64, Failure>
     where
         L: Future<Output = Result<u64, Failure>> + Send + 'static,
     {

@@ -16,7 +16,7 @@ pub(crate) fn cpus() -> Result<Vec<usize>, Failure> {
 }
 
 /// Keeps this process, and the threads it will start, to these CPUs.
-pub(super) fn pin(cpus: &[usize]) -> Result<(), Failure> {
+pub(crate) fn pin(cpus: &[usize]) -> Result<(), Failure> {
     let mut set = CpuSet::new();
     for cpu in cpus {
         set.set(*cpu);
@@ -26,7 +26,7 @@ pub(super) fn pin(cpus: &[usize]) -> Result<(), Failure> {
 
 /// CPU time of a process so far, in nanoseconds: of the threads that live. One that ends takes its time
 /// along, so this is for processes whose threads stay.
-pub(super) fn cpu_nanos(process: u32) -> Result<u64, Failure> {
+pub(crate) fn cpu_nanos(process: u32) -> Result<u64, Failure> {
     let mut total = 0;
     for task in fs::read_dir(format!("/proc/{process}/task"))? {
         // A thread that ended meanwhile has no file any more.
@@ -38,7 +38,7 @@ pub(super) fn cpu_nanos(process: u32) -> Result<u64, Failure> {
 }
 
 /// Bytes of the largest cache.
-pub(super) fn cache_bytes() -> usize {
+pub(crate) fn cache_bytes() -> usize {
     let sizes = (0..8).filter_map(|index| {
         let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
         let text = fs::read_to_string(path).ok()?;

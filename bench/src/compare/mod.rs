@@ -1,13 +1,13 @@
 //! This framework beside tonic and raw sockets: two processes for each, in alternating rounds.
 
-mod cells;
+pub(crate) mod cells;
 pub(crate) mod child;
-mod client;
+pub(crate) mod client;
 pub(crate) mod machine;
 mod peer;
 mod raw;
-mod report;
-mod service;
+pub(crate) mod report;
+pub(crate) mod service;
 mod svg;
 #[cfg_attr(not(feature = "tonic"), path = "tonic_absent.rs")]
 mod tonic_peer;

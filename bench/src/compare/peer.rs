@@ -2,7 +2,7 @@ use clap::ValueEnum;
 
 /// What is measured: a client process and a server process of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// A socket whose ends never sleep.
     RawSpin,
     /// A socket whose ends sleep.

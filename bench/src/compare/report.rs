@@ -151,14 +151,14 @@ impl Ratio {
 
 /// The median of some values, the least and the greatest.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) least: f64,
-    pub(super) most: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 impl Spread {
-    pub(super) fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (least, most) = (*sorted.first()?, *sorted.last()?);
@@ -168,7 +168,7 @@ impl Spread {
         Some(Self { median, least, most })
     }
 
-    fn show(self, digits: usize) -> String {
+    pub(crate) fn show(self, digits: usize) -> String {
         let Self { median, least, most } = self;
         format!("{median:.digits$} [{least:.digits$} .. {most:.digits$}]")
     }

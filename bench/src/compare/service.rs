@@ -6,19 +6,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rpc_core::bytes::Bytes;
 use rpc_core::{Request, Response, Status};
 
-pub(super) use crate::echo::Blob;
+pub(crate) use crate::echo::Blob;
 
 /// How many bytes of payloads the server, or the client, keeps.
 #[derive(Clone, Copy, PartialEq, rpc_core::prost::Message)]
 #[prost(prost_path = "::rpc_core::prost")]
-pub(super) struct Keep {
+pub(crate) struct Keep {
     #[prost(uint64, tag = "1")]
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Small calls and large ones.
 #[rpc_core::service(name = "bench.Bulk")]
-pub(super) trait Bulk {
+pub(crate) trait Bulk {
     /// The message itself.
     async fn echo(&self, request: Request<Blob>) -> Result<Response<Blob>, Status>;
     /// Keeps the message, answers with an empty one.
@@ -31,7 +31,7 @@ pub(super) trait Bulk {
 
 /// The payloads that were received last, so that the next one does not land where one just was.
 #[derive(Debug, Default)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     kept: VecDeque<Bytes>,
     bytes: usize,
     bytes_max: usize,
@@ -40,12 +40,12 @@ pub(super) struct Ring {
 
 impl Ring {
     /// Keeps so many bytes.
-    pub(super) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes_max, ..Self::default() }
     }
 
     /// Keeps one, and the last one whatever its length.
-    pub(super) fn push(&mut self, bytes: Bytes) {
+    pub(crate) fn push(&mut self, bytes: Bytes) {
         self.bytes += bytes.len();
         self.kept.push_back(bytes);
         while self.bytes > self.bytes_max && self.kept.len() > 1 {
@@ -54,7 +54,7 @@ impl Ring {
     }
 
     /// The next in turn.
-    pub(super) fn next(&mut self) -> Bytes {
+    pub(crate) fn next(&mut self) -> Bytes {
         self.next += 1;
         let count = self.kept.len().max(1);
         self.kept.get(self.next % count).cloned().unwrap_or_default()
@@ -63,23 +63,23 @@ impl Ring {
 
 /// What both frameworks' handlers do.
 #[derive(Debug, Default)]
-pub(super) struct Handling(Mutex<Ring>);
+pub(crate) struct Handling(Mutex<Ring>);
 
 impl Handling {
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn put(&self, blob: Blob) -> Blob {
+    pub(crate) fn put(&self, blob: Blob) -> Blob {
         self.ring().push(blob.data);
         Blob::default()
     }
 
-    pub(super) fn get(&self) -> Blob {
+    pub(crate) fn get(&self) -> Blob {
         Blob { data: self.ring().next() }
     }
 
-    pub(super) fn keep(&self, keep: Keep) -> Blob {
+    pub(crate) fn keep(&self, keep: Keep) -> Blob {
         *self.ring() = Ring::new(keep.bytes as usize);
         Blob::default()
     }

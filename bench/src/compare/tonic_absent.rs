@@ -7,7 +7,7 @@ use crate::failure::Failure;
 
 /// There is none.
 #[derive(Clone)]
-pub(super) enum Client {}
+pub(crate) enum Client {}
 
 fn absent() -> Failure {
     Failure::new("this program was built without the feature `tonic`")

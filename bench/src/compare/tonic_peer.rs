@@ -170,7 +170,7 @@ pub(super) async fn serve(socket: Option<&Path>) -> Result<(), Failure> {
 
 /// A client of it: one connection.
 #[derive(Clone)]
-pub(super) struct Client(tonic::client::Grpc<Channel>);
+pub(crate) struct Client(tonic::client::Grpc<Channel>);
 
 impl Client {
     pub(super) async fn connect(address: &str, unix: bool) -> Result<Self, Failure> {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -28,13 +29,17 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    timed(options.calls, options.outstanding.max(1)).map(drop)
+}
+
+/// Makes the calls; how long they took, beside what comes before them.
+pub(crate) fn timed(calls: u64, outstanding: u64) -> Result<Duration, Failure> {
     let local = || Runtime::builder().budget_bytes(64 << 20).on_this_thread();
     let (mut server, mut client) = (local()?, local()?);
     let serving = Server::builder().runtime(server.runtime()).add_service(EchoServer::new(Echoing));
     let bound = server.block_on(serving.bind("soft://127.0.0.1:0"))?;
     let address = format!("soft://{}", bound.local_addr());
     let runtime = client.runtime().clone();
-    let (calls, outstanding) = (options.calls, options.outstanding.max(1));
     let connecting = async move {
         let mut attempts = ATTEMPTS;
         loop {
@@ -48,11 +53,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     };
     // While the control thread connects, turns pass that depend on the time; they are not counted.
     let echo_client = turn_until(&mut client, &mut server, connecting)?;
-    counted_calls(
-        &mut client,
-        &mut server,
-        async move { echo(&echo_client, calls, outstanding).await },
-    )
+    let began = Instant::now();
+    counted_calls(&mut client, &mut server, async move {
+        echo(&echo_client, calls, outstanding).await
+    })?;
+    Ok(began.elapsed())
 }
 
 /// What callgrind collects, by this name.

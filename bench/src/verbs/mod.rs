@@ -1,0 +1,160 @@
+//! This framework beside what the device itself can do: raw verbs by perftest, UCX's transports, and other
+//! frameworks, in turn within one run. Boots of a machine differ by more than any of them do, so only ratios of
+//! one run mean something.
+
+pub(crate) mod child;
+mod model;
+mod peers;
+mod place;
+mod report;
+mod service;
+mod tool;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use self::peers::PEERS;
+use self::place::{Place, Wanted};
+use self::report::Report;
+use self::tool::{Ends, TOOLS, Tool};
+use crate::compare::cells::Value;
+use crate::compare::machine;
+use crate::failure::Failure;
+
+/// Rounds at least, for a median and a range that mean something.
+const ROUNDS: usize = 5;
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Rounds in which each has its turn.
+    #[arg(long, default_value_t = ROUNDS)]
+    rounds: usize,
+    /// Time for each of this framework's cells, in milliseconds.
+    #[arg(long, default_value_t = 500)]
+    millis: u64,
+    /// Only this framework: no ratios.
+    #[arg(long)]
+    alone: bool,
+    /// Ends with an error if an aim is missed.
+    #[arg(long)]
+    strict: bool,
+    /// Writes every value of every round here.
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    let place = Place::find(&options.wanted)?;
+    let cpus = two_cpus()?;
+    let (there, absent): (Vec<&Tool>, Vec<&Tool>) = TOOLS.iter().partition(|tool| tool.is_there());
+    for tool in absent {
+        eprintln!(
+            "{} is not on this machine: its rows are left out; apt-get install {}",
+            tool.program, tool.package
+        );
+    }
+    let tools = if options.alone { &[][..] } else { &there };
+    let others = peers::program().filter(|_| !options.alone);
+    if others.is_none() && !options.alone {
+        eprintln!(
+            "bench-peers is not beside this program: the rows of other frameworks are left out; bench/peers"
+        );
+    }
+    let (rounds, millis) = (options.rounds.max(1), options.millis.max(1));
+    let load = machine::load();
+    let mut report = Report::default();
+    for round in 0..rounds {
+        for tool in tools {
+            report.add(tool.run(&place, cpus)?);
+        }
+        for (program, peer) in others.iter().flat_map(|program| PEERS.map(|peer| (program, peer))) {
+            match peers::run(program, peer, &place, cpus, millis) {
+                Ok(values) => report.add(values),
+                // What another's program does is not this framework's failure.
+                Err(failure) => eprintln!("{peer}: {failure}"),
+            }
+        }
+        report.add(software(cpus)?);
+        report.add(ours(&place, cpus, millis)?);
+        eprintln!("round {} of {rounds}, load {}", round + 1, machine::load());
+    }
+    print!("{}", report.table());
+    println!(
+        "\n{}, CPUs {} and {}, device {} (GID {} = {}), {rounds} rounds in turn, {millis} ms a cell; load average \
+         {load} before, {} after. Server and client are processes, each kept to a CPU, polling.",
+        machine::processor(),
+        cpus[0],
+        cpus[1],
+        place.device,
+        place.gid_index,
+        place.address,
+        machine::load(),
+    );
+    if let Some(path) = &options.json {
+        std::fs::write(path, report.json().to_string())?;
+    }
+    let missed = report.missed();
+    if options.strict && !missed.is_empty() {
+        return Err(Failure::new(missed.join("; ")));
+    }
+    Ok(())
+}
+
+/// A CPU for the client and one for the server.
+fn two_cpus() -> Result<[usize; 2], Failure> {
+    match machine::cpus()?[..] {
+        [first, .., last] => Ok([first, last]),
+        [only] => Ok([only, only]),
+        [] => Err(Failure::new("this process may use no CPU")),
+    }
+}
+
+/// What of a call is CPU time alone.
+fn software([_, cpu]: [usize; 2]) -> Result<Vec<Value>, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["verbs-child", "--software", "--cpus", &cpu.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    values_of(Ends(tool::spawn(&mut command, cpu)?))
+}
+
+/// A round of this framework.
+fn ours(place: &Place, [client, server]: [usize; 2], millis: u64) -> Result<Vec<Value>, Failure> {
+    let command = |cpu: usize| {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["verbs-child", "--cpus", &cpu.to_string()]).stdout(Stdio::piped());
+        Ok::<_, Failure>(command)
+    };
+    let mut serve = command(server)?;
+    serve.args(["--serve", &place.url(0)]).stdin(Stdio::piped());
+    let mut serving = Ends(tool::spawn(&mut serve, server)?);
+    let output = serving.0.stdout.take().ok_or_else(|| Failure::new("the server has no output"))?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    let port: u16 = line.trim().parse().map_err(|_| Failure::new("the server said no port"))?;
+    let mut call = command(client)?;
+    call.args(["--call", &place.url(port), "--millis", &millis.to_string()]);
+    call.args(["--server", &serving.0.id().to_string()]).stdin(Stdio::null());
+    values_of(Ends(tool::spawn(&mut call, client)?))
+}
+
+/// What a child prints until it ends well.
+fn values_of(mut child: Ends) -> Result<Vec<Value>, Failure> {
+    let mut text = String::new();
+    if let Some(mut output) = child.0.stdout.take() {
+        output.read_to_string(&mut text)?;
+    }
+    let status = child.0.wait()?;
+    if !status.success() {
+        return Err(Failure::new(format!("a process of this framework failed: {status}")));
+    }
+    Ok(text.lines().filter_map(value).collect())
+}
+
+/// A line of a child: `name = value`.
+fn value(line: &str) -> Option<Value> {
+    let (name, value) = line.split_once(" = ")?;
+    Some((name.to_owned(), value.parse().ok()?))
+}
