@@ -2,9 +2,9 @@ use std::time::{Duration, Instant};
 
 use comfy_table::{Table, presets};
 use rpc_core::bytes::Bytes;
-use rpc_core::cm::{Address, RdmaOptions, Scheme};
-use rpc_core::doctor::{Doctor, Report, Severity};
-use rpc_core::{Channel, ConnectionInfo, Runtime};
+use rpc_core::cm::Address;
+use rpc_core::doctor::{Doctor, Report, Severity, remedy};
+use rpc_core::{Channel, Code, ConnectionInfo, Runtime};
 use serde_json::{Value, json};
 
 use crate::cli::DoctorArgs;
@@ -18,6 +18,9 @@ const SMALL_CALLS: usize = 64;
 const LARGE_CALLS: usize = 8;
 /// Bytes of a large one.
 const LARGE_BYTES: usize = 1 << 20;
+/// What a packet of RoCE has beside its payload at most, with room for what drivers keep free (rxe: 80 bytes,
+/// others: up to 104).
+const PACKET_HEADERS: u32 = 104;
 /// A key that nobody uses; no call of the doctor changes it.
 const KEY: &[u8] = b"\0kv doctor";
 /// A version that no key ever has: a put that expects it stores nothing.
@@ -27,15 +30,16 @@ const NO_VERSION: u64 = u64::MAX;
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let address = args.addr.as_deref().map(Address::parse).transpose();
     let address = address.map_err(|error| Failure::new(error.to_string()))?;
-    let options = address.as_ref().map_or_else(RdmaOptions::default, |at| at.options().clone());
-    let insists = address.is_some_and(|address| address.scheme() == Scheme::Rdma);
-    let mut doctor = Doctor::new().rdma(options).insists_on_rdma(insists);
+    let mut doctor = Doctor::new();
+    if let Some(address) = &address {
+        doctor = doctor.address(address);
+    }
     if let Some(bytes) = args.memory {
         doctor = doctor.budget_bytes(bytes);
     }
     let mut report = doctor.examine();
     if let Some(addr) = &args.addr {
-        visit(addr, args, &mut report);
+        visit(addr, args, &doctor, &mut report);
     }
     let text = if args.json { format!("{:#}\n", to_json(&report)) } else { to_text(&report) };
     out(text.as_bytes())?;
@@ -43,7 +47,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
 }
 
 /// Connects to a server, and adds what was agreed and how long calls take.
-fn visit(addr: &str, args: &DoctorArgs, report: &mut Report) {
+fn visit(addr: &str, args: &DoctorArgs, doctor: &Doctor, report: &mut Report) {
     let of = "connection";
     let runtime =
         args.memory.map_or_else(Runtime::builder, |bytes| Runtime::builder().budget_bytes(bytes));
@@ -51,7 +55,10 @@ fn visit(addr: &str, args: &DoctorArgs, report: &mut Report) {
         rpc_core::block_on(async {
             let channel = ops::settings(addr, args.wait).runtime(&runtime).connect().await?;
             if let Some(info) = channel.connection() {
-                agreed(&info, report);
+                let device = runtime.stats().devices.into_iter().next().map(|device| device.name);
+                agreed(&info, device.as_deref(), report);
+                let interface = device.and_then(|device| doctor.interface_of(&device));
+                compare_mtus(&info, interface.as_deref(), report);
             }
             time_calls(&channel).await
         })
@@ -71,22 +78,22 @@ fn visit(addr: &str, args: &DoctorArgs, report: &mut Report) {
             format!("no call to {addr} succeeds ({:?})", status.code()),
             status.message(),
             match status.code() {
-                rpc_core::Code::Unavailable => {
-                    "kv serve on that host, at this port; the cause says what was found there"
+                Code::Unimplemented => {
+                    "the address of a kv server: another service answers here".into()
                 }
-                rpc_core::Code::Unimplemented => {
-                    "the address of a kv server: another service answers here"
-                }
-                _ => "as the cause says",
+                _ => remedy(&status),
             },
         ),
     }
 }
 
-/// Everything that was negotiated.
-fn agreed(info: &ConnectionInfo, report: &mut Report) {
+/// Everything that was negotiated. `device`: the name of the RDMA device that carries it.
+fn agreed(info: &ConnectionInfo, device: Option<&str>, report: &mut Report) {
     let of = "connection";
     report.fact(of, "carried by", format!("{}: {}", info.device, info.reason));
+    if let Some(device) = device.filter(|_| info.device == "rdma") {
+        report.fact(of, "device here", device);
+    }
     let name = if info.peer.name.is_empty() { "without a name" } else { &info.peer.name };
     let at = info.peer.remote_addr.map_or_else(String::new, |at| format!(", at {at}"));
     report.fact(of, "peer", format!("{name}{at}, boot id {:032x}", info.peer.boot_id));
@@ -94,29 +101,45 @@ fn agreed(info: &ConnectionInfo, report: &mut Report) {
     report.fact(of, "longest SEND", format!("{} bytes", grouped(info.eager_bytes.into())));
     report.fact(of, "longest message", format!("{} bytes", grouped(info.message_bytes_max)));
     report.fact(of, "READs outstanding", info.reads_max.to_string());
-    report.fact(of, "path MTU", format!("{} bytes", info.mtu));
-    if info.mtu_own != info.mtu_peer {
-        report.problem(
-            Severity::Warning,
-            of,
-            format!("the two ends' MTUs differ: {} bytes here, {} there", info.mtu_own, info.mtu_peer),
-            "the network interfaces have different MTUs; the smaller one is used, and larger packets may be lost",
-            "ip link set IFACE mtu 9000 at both ends, if the switches between them pass it; else the same at both",
-        );
-    }
-    let has_rdma = report
-        .facts
-        .iter()
-        .any(|fact| fact.name == "RDMA devices" && !fact.value.starts_with("none"));
+    let mtus = format!("{} bytes: {} here, {} there", info.mtu, info.mtu_own, info.mtu_peer);
+    report.fact(of, "path MTU", mtus);
+    let has_rdma = report.facts.iter().any(|fact| fact.of.starts_with("device "));
     if info.device == "soft" && has_rdma && info.reason.starts_with("auto://") {
         report.problem(
             Severity::Warning,
             of,
             "calls to this server go over the software device, though this machine has RDMA",
             &*info.reason,
-            "kv doctor on the server's host; rdma:// in place of auto:// makes it an error",
+            "kv doctor on the server's host says what it lacks; rdma:// in place of auto:// makes this an error",
         );
     }
+}
+
+/// `interface`: that of this end's device.
+fn compare_mtus(info: &ConnectionInfo, interface: Option<&str>, report: &mut Report) {
+    let (own, peer) = (info.mtu_own, info.mtu_peer);
+    if own == peer {
+        return;
+    }
+    let wanted = own.max(peer) + PACKET_HEADERS;
+    let own_interface = interface.unwrap_or("IFACE");
+    let fix = if own < peer {
+        format!("ip link set {own_interface} mtu {wanted}")
+    } else {
+        format!("ip link set IFACE mtu {wanted} on the server's host, where kv doctor names IFACE")
+    };
+    report.problem(
+        Severity::Warning,
+        "connection",
+        format!("the two ends' MTUs differ: {own} bytes here, {peer} there; {} are used", info.mtu),
+        format!(
+            "the network interface {} has the smaller MTU; large messages take more packets",
+            if own < peer { own_interface } else { "of the server" },
+        ),
+        format!(
+            "{fix}, if the switches between the two pass such packets; else the same at both ends"
+        ),
+    );
 }
 
 /// Medians.
@@ -145,7 +168,7 @@ async fn time_calls(channel: &Channel) -> Result<Times, rpc_core::Status> {
         let began = Instant::now();
         match client.put(request).await {
             // It was READ, and not stored.
-            Err(status) if status.code() == rpc_core::Code::Aborted => large.push(began.elapsed()),
+            Err(status) if status.code() == Code::Aborted => large.push(began.elapsed()),
             Err(status) => return Err(status),
             Ok(_) => {
                 return Err(rpc_core::Status::internal(

@@ -6,8 +6,9 @@
 mod common;
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Server, assert_ended, kv, stderr};
@@ -417,4 +418,44 @@ fn doctor_lists_what_there_is_and_ends_with_1_if_something_must_be_mended() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_ended(&kv(&["doctor", "nonsense"]).output().unwrap(), 2);
+}
+
+/// What answers at an address may be a web server, and a budget may be one that no runtime takes.
+#[test]
+fn doctor_names_a_server_of_another_protocol_and_a_budget_that_is_too_small() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = format!("soft://{}", listener.local_addr().unwrap());
+    let web = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = [0; 16];
+        stream.read_exact(&mut asked).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").unwrap();
+        // Until the other end has understood, and closes.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let output = kv(&["doctor", &addr, "--timeout", "20"]).output().unwrap();
+    web.join().unwrap();
+    assert_ended(&output, 1);
+    for part in ["does not speak this protocol", "fix:   the port on which the RPC server says"] {
+        assert!(stdout(&output).contains(part), "{part}: {}", stdout(&output));
+    }
+
+    let output = kv(&["doctor", "--memory", "3"]).output().unwrap();
+    assert_ended(&output, 1);
+    assert!(stdout(&output).contains("a budget of 262144 bytes or more"), "{}", stdout(&output));
+    let output = kv(&["doctor", "--memory", "-1"]).output().unwrap();
+    assert_ended(&output, 2);
+    let output = kv(&["doctor", "--memory", "many"]).output().unwrap();
+    assert_ended(&output, 2);
+    assert!(stderr(&output).contains("many"), "{}", stderr(&output));
+}
+
+#[test]
+fn serve_says_that_addresses_of_rdma_are_ignored_by_a_build_without_it() {
+    let addr = "auto://127.0.0.1:0?rdma_ip=127.0.0.1";
+    let mut serve = kv(&["serve", addr, "--until-stdin-closes"]);
+    let output = serve.stdin(Stdio::null()).output().unwrap();
+    assert_ended(&output, 0);
+    let said = stderr(&output).contains("rdma_ip= is ignored");
+    assert_eq!(said, !cfg!(feature = "verbs"), "{}", stderr(&output));
 }

@@ -1,8 +1,8 @@
 //! What this machine lets RDMA do, and what keeps it from more: facts, and problems each with its cause and
 //! the command that mends it.
 //!
-//! Everything is read from the kernel's own files, so it works in builds without the feature `verbs`, and as any
-//! user. Nothing is changed, no device is opened for use.
+//! Most is read from the kernel's own files, so it works in builds without the feature `verbs`, and as any
+//! user. With that feature each device is opened, asked what it can do, and closed again. Nothing is changed.
 //!
 //! ```
 //! let report = rpc_core::doctor::Doctor::new().examine();
@@ -13,16 +13,23 @@
 
 mod device;
 mod files;
+mod limits;
 mod machine;
+mod netdev;
+#[cfg(feature = "verbs")]
+mod opened;
 mod port;
+mod remedy;
 mod report;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use files::Files;
+pub use remedy::remedy;
 pub use report::{Fact, Problem, Report, Severity};
 
-use crate::cm::RdmaOptions;
+use crate::cm::{Address, HostName, RdmaOptions, Scheme};
 use crate::runtime::default_budget;
 
 /// Examines this machine for programs of this crate.
@@ -31,8 +38,18 @@ use crate::runtime::default_budget;
 pub struct Doctor {
     files: Files,
     budget_bytes: Option<u64>,
-    rdma: RdmaOptions,
-    insists: bool,
+    wanted: Wanted,
+    /// Whether devices may be opened: those of this machine.
+    opens: bool,
+}
+
+/// What an address asks for.
+#[derive(Clone, Debug)]
+struct Wanted {
+    scheme: Scheme,
+    options: RdmaOptions,
+    /// Where the server is, if the address says so by an IP address.
+    peer: Option<IpAddr>,
 }
 
 impl Default for Doctor {
@@ -47,8 +64,8 @@ impl Doctor {
         Self {
             files: Files::new(PathBuf::from("/")),
             budget_bytes: None,
-            rdma: RdmaOptions::default(),
-            insists: false,
+            wanted: Wanted { scheme: Scheme::Auto, options: RdmaOptions::default(), peer: None },
+            opens: true,
         }
     }
 
@@ -58,33 +75,37 @@ impl Doctor {
         self
     }
 
-    /// For addresses with these options.
-    pub fn rdma(mut self, options: RdmaOptions) -> Self {
-        self.rdma = options;
-        self
-    }
-
-    /// For `rdma://` addresses: a machine without RDMA is then an error, and not merely one that uses the
-    /// software device.
-    pub fn insists_on_rdma(mut self, insists: bool) -> Self {
-        self.insists = insists;
+    /// For connecting to this address, or listening there: its options are examined. For `rdma://` a machine
+    /// without RDMA is an error; for `auto://`, which is what is taken without an address, a warning if this
+    /// program is built for RDMA; for `soft://` nothing.
+    pub fn address(mut self, address: &Address) -> Self {
+        let peer = match address.host() {
+            HostName::Ip(ip) => Some(ip.to_canonical()).filter(|ip| !ip.is_unspecified()),
+            HostName::Name(_) => None,
+        };
+        self.wanted = Wanted { scheme: address.scheme(), options: address.options().clone(), peer };
         self
     }
 
     /// Of the machine whose `/sys`, `/proc` and `/dev` lie in this folder.
     #[cfg(test)]
     fn in_folder(folder: PathBuf) -> Self {
-        Self { files: Files::new(folder), ..Self::new() }
+        Self { files: Files::new(folder), opens: false, ..Self::new() }
     }
 
-    /// Looks at everything; takes some milliseconds.
+    /// Looks at everything; takes some milliseconds. May block.
     pub fn examine(&self) -> Report {
         let mut report = Report::default();
         machine::examine(&self.files, &mut report);
-        let devices = device::examine(&self.files, &self.rdma, self.insists, &mut report);
+        let devices = device::examine(&self.files, &self.wanted, self.opens, &mut report);
         let budget = self.budget_bytes.unwrap_or_else(default_budget);
-        machine::examine_limits(budget, devices > 0, &mut report);
+        limits::examine(budget, devices > 0, &mut report);
         report
+    }
+
+    /// The network interface of an Ethernet device, for commands that change it.
+    pub fn interface_of(&self, device: &str) -> Option<String> {
+        port::interface_of(&self.files, device)
     }
 }
 

@@ -1,6 +1,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::files::Files;
+use super::netdev::Netdev;
 use super::report::{Report, Severity};
 
 /// What a packet of RoCE v2 over IPv6 has beside its payload.
@@ -11,7 +12,7 @@ const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 const GIDS_SHOWN: usize = 8;
 
 /// An entry of a port's GID table.
-struct Gid {
+pub(super) struct Gid {
     index: u16,
     ip: IpAddr,
     kind: String,
@@ -28,25 +29,35 @@ impl Gid {
     }
 }
 
-/// Looks at one port. `gid_index`: what an address names for it.
+/// What a device says that its packets carry, bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Mtus {
+    pub(super) now: u32,
+    pub(super) most: u32,
+}
+
+/// Looks at one port; its GIDs. `said`: by the device, if it was asked.
 pub(super) fn examine(
     files: &Files,
     device: &str,
     number: u8,
-    gid_index: Option<u8>,
+    said: Option<Mtus>,
     report: &mut Report,
-) {
+) -> Vec<Gid> {
     let of = format!("device {device}, port {number}");
-    let base = format!("/sys/class/infiniband/{device}/ports/{number}");
+    let base = port_folder(device, number);
     let read = |file: &str| files.read(&format!("{base}/{file}")).unwrap_or_default();
     let (state, layer, rate) = (read("state"), read("link_layer"), read("rate"));
     let state = state.split_once(": ").map_or(&*state, |(_, name)| name).to_owned();
     report.fact(&of, "state", format!("{state}, {layer}, {rate}"));
     let gids = gids(files, &base);
     let ethernet = layer == "Ethernet";
-    let parent = files.read(&format!("/sys/class/infiniband/{device}/parent"));
-    let netdev = gids.iter().find_map(|gid| gid.netdev.clone()).or(parent);
-    link(&of, &state, ethernet, netdev.as_deref(), report);
+    let netdev = interface(files, device, &gids).map(|name| Netdev::new(files, name));
+    if state != "ACTIVE" {
+        let (cause, fix) = if ethernet { no_link(netdev.as_ref()) } else { no_subnet() };
+        let what = format!("its state is {state}, so it carries nothing");
+        report.problem(Severity::Error, &of, what, cause, fix);
+    }
     for gid in gids.iter().take(GIDS_SHOWN) {
         report.fact(&of, "GID", format!("{}: {}, {}", gid.index, gid.ip, gid.kind));
     }
@@ -54,59 +65,104 @@ pub(super) fn examine(
         report.fact(&of, "GID", format!("and {} more", gids.len() - GIDS_SHOWN));
     }
     if ethernet {
-        addresses(&of, &gids, netdev.as_deref(), report);
-        mtu(files, &of, netdev.as_deref(), report);
+        addresses(&of, &gids, netdev.as_ref(), report);
     }
-    if let Some(index) =
-        gid_index.filter(|index| !gids.iter().any(|gid| gid.index == u16::from(*index)))
-    {
-        let best = gids.iter().filter(|gid| gid.is_routable());
-        let best = best.max_by_key(|gid| (gid.kind.ends_with("v2"), gid.ip.is_ipv4()));
-        report.problem(
-            Severity::Error,
-            "address",
-            format!("port {number} of {device} has no GID at index {index}"),
-            "?gid_index= is another machine's, or the interface's address has changed",
-            best.map_or_else(
-                || "leave ?gid_index= out: it follows from the connection's address".to_owned(),
-                |gid| {
-                    format!(
-                        "?gid_index={}, or leave it out: it follows from the connection's address",
-                        gid.index
-                    )
-                },
-            ),
-        );
-    }
+    mtu(&of, netdev.as_ref().filter(|_| ethernet), said, report);
+    gids
 }
 
-fn link(of: &str, state: &str, ethernet: bool, netdev: Option<&str>, report: &mut Report) {
-    if state == "ACTIVE" {
-        return;
-    }
-    let (cause, fix) = if ethernet {
-        let netdev = netdev.unwrap_or("IFACE");
-        (
-            format!("its network interface {netdev} is down or has no carrier"),
-            format!("ip link set {netdev} up"),
-        )
-    } else {
-        (
-            "no subnet manager has brought it up, or the cable is not in".to_owned(),
-            "systemctl start opensm on one host of the network; ibstat shows the cable".to_owned(),
-        )
-    };
-    report.problem(
-        Severity::Error,
-        of,
-        format!("its state is {state}, so it carries nothing"),
-        cause,
-        fix,
+fn port_folder(device: &str, number: u8) -> String {
+    format!("/sys/class/infiniband/{device}/ports/{number}")
+}
+
+/// The network interface of a device's first port that has one.
+pub(super) fn interface_of(files: &Files, device: &str) -> Option<String> {
+    let ports = files.names(&format!("/sys/class/infiniband/{device}/ports"));
+    let numbers = ports.iter().filter_map(|number| number.parse().ok());
+    let mut of_ports = numbers.map(|number| gids(files, &port_folder(device, number)));
+    of_ports.find_map(|gids| interface(files, device, &gids))
+}
+
+fn interface(files: &Files, device: &str, gids: &[Gid]) -> Option<String> {
+    let parent = || files.read(&format!("/sys/class/infiniband/{device}/parent"));
+    gids.iter().find_map(|gid| gid.netdev.clone()).or_else(parent)
+}
+
+/// Whether the entry of the GID table that an address chooses can lead to its server.
+pub(super) fn chosen(
+    device: &str,
+    number: u8,
+    gids: &[Gid],
+    index: u8,
+    peer: Option<IpAddr>,
+    report: &mut Report,
+) {
+    let usable = gids.iter().filter(|gid| gid.is_routable());
+    let like_peer = |gid: &&Gid| peer.is_none_or(|peer| peer.is_ipv4() == gid.ip.is_ipv4());
+    let best =
+        usable.max_by_key(|gid| (like_peer(gid), gid.kind.ends_with("v2"), gid.ip.is_ipv4()));
+    let leave_out = "leave ?gid_index= out: it follows from the connection's address";
+    let fix = best.map_or_else(
+        || leave_out.to_owned(),
+        |gid| format!("?gid_index={} ({}), or {leave_out}", gid.index, gid.ip),
     );
+    let Some(gid) = gids.iter().find(|gid| gid.index == u16::from(index)) else {
+        let what = format!("port {number} of {device} has no GID at index {index}");
+        let cause = "?gid_index= is another machine's, or the interface's address has changed";
+        return report.problem(Severity::Error, "address", what, cause, fix);
+    };
+    let cause = match peer {
+        _ if !gid.is_routable() => {
+            "a link-local GID reaches only a peer on the same link that chooses one too".to_owned()
+        }
+        Some(peer) if !like_peer(&gid) => {
+            format!("the server, at {peer}, has a GID of another kind, unless it chooses one too")
+        }
+        _ => return,
+    };
+    let what =
+        format!("?gid_index={index} of {device} is {}, which may not lead to the server", gid.ip);
+    report.problem(Severity::Warning, "address", what, cause, fix);
 }
 
-fn addresses(of: &str, gids: &[Gid], netdev: Option<&str>, report: &mut Report) {
-    let netdev = netdev.unwrap_or("IFACE");
+/// Why a port of Ethernet is not active, and what mends that.
+fn no_link(netdev: Option<&Netdev<'_>>) -> (String, String) {
+    let Some(netdev) = netdev else {
+        return ("its network interface is down".to_owned(), "ip link set IFACE up".to_owned());
+    };
+    let name = &netdev.name;
+    if netdev.is_up() == Some(true) {
+        if let Some(other) = netdev.other_end().filter(|other| other.is_up() == Some(false)) {
+            return (
+                format!(
+                    "its network interface {name} is up, and the other end of that pair, {0}, is down",
+                    other.name
+                ),
+                format!("ip link set {} up", other.name),
+            );
+        }
+        if netdev.has_carrier() == Some(false) {
+            return (
+                format!("its network interface {name} is up and has no link"),
+                format!(
+                    "the cable, or the port at its other end; ethtool {name} says when there is a link"
+                ),
+            );
+        }
+    }
+    (format!("its network interface {name} is down"), format!("ip link set {name} up"))
+}
+
+/// The same of InfiniBand.
+fn no_subnet() -> (String, String) {
+    (
+        "no subnet manager has brought it up, or the cable is not in".to_owned(),
+        "systemctl start opensm on one host of the network; ibstat shows the cable".to_owned(),
+    )
+}
+
+fn addresses(of: &str, gids: &[Gid], netdev: Option<&Netdev<'_>>, report: &mut Report) {
+    let netdev = netdev.map_or("IFACE", |netdev| &netdev.name);
     if !gids.iter().any(Gid::is_routable) {
         report.problem(
             Severity::Error,
@@ -126,11 +182,16 @@ fn addresses(of: &str, gids: &[Gid], netdev: Option<&str>, report: &mut Report) 
     }
 }
 
-fn mtu(files: &Files, of: &str, netdev: Option<&str>, report: &mut Report) {
-    let Some(netdev) = netdev else { return };
-    let Some(bytes) = files.number::<u32>(&format!("/sys/class/net/{netdev}/mtu")) else { return };
-    let fits = |bytes: u32| MTUS.into_iter().rev().find(|mtu| mtu + ROCE_HEADERS <= bytes);
-    let rdma = fits(bytes).unwrap_or(MTUS[0]);
+fn mtu(of: &str, netdev: Option<&Netdev<'_>>, said: Option<Mtus>, report: &mut Report) {
+    let Some((netdev, bytes)) = netdev.and_then(|netdev| Some((&netdev.name, netdev.mtu()?)))
+    else {
+        if let Some(Mtus { now, most }) = said {
+            report.fact(of, "MTU", format!("{now} bytes, of at most {most}"));
+        }
+        return;
+    };
+    let fits = MTUS.into_iter().rev().find(|mtu| mtu + ROCE_HEADERS <= bytes);
+    let rdma = said.map_or_else(|| fits.unwrap_or(MTUS[0]), |mtus| mtus.now);
     report.fact(of, "MTU", format!("{bytes} bytes of {netdev}, which is {rdma} for RDMA"));
     if rdma < 1024 {
         report.problem(

@@ -46,7 +46,11 @@ fn with_rxe() -> tempfile::TempDir {
 
 /// A small budget: the limits of whoever runs the tests are not what they are about.
 fn doctor(folder: &tempfile::TempDir) -> Doctor {
-    Doctor::in_folder(folder.path().to_owned()).budget_bytes(1)
+    Doctor::in_folder(folder.path().to_owned()).budget_bytes(1 << 20)
+}
+
+fn address(text: &str) -> Address {
+    Address::parse(text).unwrap()
 }
 
 /// The problems that say `part` of what is wrong, and none else of that severity but those that any build
@@ -84,10 +88,9 @@ fn a_machine_without_rdma_is_healthy_and_says_what_it_uses() {
 #[test]
 fn a_machine_without_rdma_is_not_what_rdma_addresses_and_options_ask_for() {
     let folder = machine(&[]);
-    let report = doctor(&folder).insists_on_rdma(true).examine();
+    let report = doctor(&folder).address(&address("rdma://h:1")).examine();
     assert!(only_error(&report).fix.contains("modprobe ib_uverbs"));
-    let options = RdmaOptions { gid_index: Some(3), ..RdmaOptions::default() };
-    let report = doctor(&folder).rdma(options).examine();
+    let report = doctor(&folder).address(&address("auto://h:1?gid_index=3")).examine();
     assert!(report.is_healthy() && report.problems[0].what.contains("options"), "{report:?}");
 }
 
@@ -147,19 +150,83 @@ fn a_device_file_that_this_user_may_not_open_is_named() {
 #[test]
 fn what_an_address_names_and_is_not_there_is_named_with_what_is() {
     let folder = with_rxe();
-    let with = |set: fn(&mut RdmaOptions)| {
-        let mut options = RdmaOptions::default();
-        set(&mut options);
-        only_error(&doctor(&folder).rdma(options).examine()).fix.clone()
+    let fix = |options: &str| {
+        let report = doctor(&folder).address(&address(&format!("rdma://h:1?{options}"))).examine();
+        only_error(&report).fix.clone()
     };
-    assert_eq!(with(|o| o.device = Some("mlx5_0".into())), "?device=rxe0");
-    let port = with(|o| (o.device, o.device_port) = (Some("rxe0".into()), Some(2)));
-    assert_eq!(port, "?device_port=1");
-    assert!(with(|o| o.gid_index = Some(7)).starts_with("?gid_index=1,"));
-    assert!(
-        with(|o| o.gid_index = Some(2)).starts_with("?gid_index=1,"),
-        "an entry that is not in use"
-    );
+    assert_eq!(fix("device=mlx5_0"), "?device=rxe0");
+    assert_eq!(fix("device=rxe0&device_port=2"), "?device_port=1");
+    assert!(fix("gid_index=7").starts_with("?gid_index=1 (10.77.0.1),"));
+    assert!(fix("gid_index=2").starts_with("?gid_index=1 (10.77.0.1),"), "one that is not in use");
+}
+
+/// Whether it leads there, connecting shows.
+#[test]
+fn a_gid_that_may_not_lead_to_the_server_is_a_warning_with_one_that_does() {
+    let folder = with_rxe();
+    let warnings = |text: &str| {
+        let report = doctor(&folder).address(&address(text)).examine();
+        assert!(report.is_healthy(), "{report:#?}");
+        let of_it = report.problems.into_iter().filter(|problem| problem.of == "address");
+        of_it.map(|problem| (problem.cause, problem.fix)).collect::<Vec<_>>()
+    };
+    assert_eq!(warnings("rdma://10.77.0.2:1?gid_index=1"), []);
+    assert_eq!(warnings("rdma://h:1?gid_index=1"), []);
+    let local = &warnings("rdma://10.77.0.2:1?gid_index=0")[0];
+    assert!(local.0.contains("link-local") && local.1.starts_with("?gid_index=1 "), "{local:?}");
+    let other = &warnings("rdma://[2001:db8::2]:1?gid_index=1")[0];
+    assert!(other.0.contains("2001:db8::2"), "{other:?}");
+}
+
+/// `ip link set` mends an interface that is down, and neither one without a cable nor the other end of a pair.
+#[test]
+fn a_port_without_a_link_is_told_apart_from_one_whose_interface_is_down() {
+    let net = |file: &str| format!("sys/class/net/{file}");
+    let cases = [
+        ("0x1002", "", "", "ip link set eth0 up"),
+        ("0x1003", "0", "", "the cable, or the port at its other end; ethtool eth0"),
+        ("0x1003", "0", "0x1002", "ip link set veth9 up"),
+        ("0x1003", "0", "0x1003", "the cable, or the port at its other end; ethtool eth0"),
+    ];
+    for (flags, carrier, other, fix) in cases {
+        let folder = with_rxe();
+        let write = |file: &str, text: &str| write(folder.path(), file, text);
+        write(&format!("{PORT}/state"), "1: DOWN\n");
+        write(&net("eth0/flags"), flags);
+        write(&net("eth0/carrier"), carrier);
+        write(&net("eth0/ifindex"), "2");
+        write(&net("eth0/iflink"), if other.is_empty() { "2" } else { "3" });
+        if !other.is_empty() {
+            write(&net("veth9/flags"), other);
+            write(&net("veth9/ifindex"), "3");
+            write(&net("veth9/iflink"), "2");
+        }
+        let report = doctor(&folder).examine();
+        assert!(only_error(&report).fix.starts_with(fix), "{fix}: {report:#?}");
+    }
+}
+
+#[test]
+fn a_machine_without_a_device_is_told_how_to_make_one_unless_nothing_asks_for_it() {
+    let files = [("sys/class/net/lo/flags", "0x9"), ("sys/class/net/ens4/flags", "0x1003")];
+    let folder = machine(&files);
+    let report = doctor(&folder).examine();
+    assert_eq!(report.problems.len(), usize::from(cfg!(feature = "verbs")), "{report:#?}");
+    let report = doctor(&folder).address(&address("rdma://h:1")).examine();
+    assert!(only_error(&report).fix.contains("rdma link add rxe0 type rxe netdev ens4"));
+    let report = doctor(&folder).address(&address("soft://h:1")).examine();
+    assert!(report.problems.is_empty(), "{report:#?}");
+}
+
+#[test]
+fn the_interface_of_a_device_is_that_of_its_gids_or_its_parent() {
+    let folder = with_rxe();
+    assert_eq!(doctor(&folder).interface_of("rxe0").as_deref(), Some("eth0"));
+    for file in ["gid_attrs/ndevs/0", "gid_attrs/ndevs/1"] {
+        fs::remove_file(folder.path().join(PORT).join(file)).unwrap();
+    }
+    assert_eq!(doctor(&folder).interface_of("rxe0").as_deref(), Some("eth0"));
+    assert_eq!(doctor(&folder).interface_of("none_0"), None);
 }
 
 #[test]

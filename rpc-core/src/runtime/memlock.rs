@@ -3,6 +3,8 @@
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 
+pub(crate) use crate::mem::BUDGET_BYTES_MIN;
+
 #[cfg(feature = "verbs")]
 use crate::cm::ConnectError;
 
@@ -19,6 +21,11 @@ pub(crate) fn limit() -> Option<u64> {
 /// The largest budget below a limit.
 pub(crate) const fn budget_max(limit_bytes: u64) -> u64 {
     limit_bytes / PART.1 * PART.0
+}
+
+/// The same, if a runtime could be made with so little.
+pub(crate) fn budget_that_fits(limit_bytes: u64) -> Option<u64> {
+    Some(budget_max(limit_bytes)).filter(|bytes| *bytes >= BUDGET_BYTES_MIN)
 }
 
 /// Refuses a budget that cannot be locked, before any of it is.

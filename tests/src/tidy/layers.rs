@@ -23,7 +23,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("server", &["runtime", "client", "engine", "cm", "codec", "mem", "sync"]),
     // Simulated nodes, and what is between them.
     ("sim", &["runtime", "engine", "cm", "verbs"]),
-    ("doctor", &["runtime", "cm"]),
+    // It asks devices what they can do, and connects to nobody.
+    ("doctor", &["runtime", "cm", "verbs"]),
 ];
 
 /// Files that gather names of every layer for users and for generated code.

@@ -190,9 +190,12 @@ pub(super) const PORT_ACTIVE: u32 = rdma_sys::ibv_port_state::IBV_PORT_ACTIVE;
 pub(super) const LINK_LAYER_ETHERNET: u8 = 2;
 pub(super) const QPT_RC: u32 = ibv_qp_type::IBV_QPT_RC;
 pub(super) const SRQ_LIMIT: c_int = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as c_int;
+/// Windows of type 1, which are bound by another verb than ours.
+pub(super) const CAP_WINDOWS_1: c_uint = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW.0;
+pub(super) const CAP_WINDOWS_2A: c_uint = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0;
+pub(super) const CAP_WINDOWS_2B: c_uint = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
 /// Windows of either kind of type 2.
-pub(super) const CAP_WINDOWS: c_uint = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
-    | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+pub(super) const CAP_WINDOWS: c_uint = CAP_WINDOWS_2A | CAP_WINDOWS_2B;
 
 use ibv_qp_attr_mask as Mask;
 pub(super) const TO_INIT: c_int = (Mask::IBV_QP_STATE.0

@@ -72,7 +72,8 @@ fn version(release: &str) -> (u32, u32) {
     (next(), next())
 }
 
-fn positive(value: i32) -> u32 {
+/// A number of libibverbs that counts something.
+pub(super) fn positive(value: i32) -> u32 {
     u32::try_from(value).unwrap_or(0)
 }
 

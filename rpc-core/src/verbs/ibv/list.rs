@@ -87,7 +87,7 @@ fn why_none() -> OpenError {
 }
 
 /// What is wrong with a device's file, if anything.
-fn file_trouble(device: String) -> Option<OpenError> {
+pub(super) fn file_trouble(device: String) -> Option<OpenError> {
     let is_its = |name: &String| {
         let of = fs::read_to_string(format!("{KERNEL_FILES}/{name}/ibdev"));
         of.is_ok_and(|of| of.trim() == device)

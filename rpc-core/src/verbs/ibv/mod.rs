@@ -40,6 +40,7 @@ mod pd;
 mod port;
 mod qp;
 mod srq;
+mod survey;
 mod tables;
 mod wc;
 
@@ -55,3 +56,4 @@ pub use mw::IbvMw;
 pub use pd::IbvPd;
 pub use qp::IbvQp;
 pub use srq::{IbvRecvBatch, IbvSrq, IbvSrqRef};
+pub use survey::{PortSurvey, Survey};

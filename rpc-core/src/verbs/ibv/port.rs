@@ -11,6 +11,8 @@ pub(super) struct PortState {
     state: u32,
     /// Bytes.
     pub(super) mtu: u32,
+    /// What it could carry, bytes.
+    pub(super) mtu_max: u32,
     pub(super) lid: u16,
     pub(super) link_layer: LinkLayer,
     /// Entries of its GID table. A QP names one by a byte.
@@ -31,6 +33,7 @@ impl PortState {
             number,
             state: attr.state,
             mtu: mtu_bytes(attr.active_mtu),
+            mtu_max: mtu_bytes(attr.max_mtu),
             lid: attr.lid,
             link_layer,
             gids: attr.gid_tbl_len.clamp(0, 256) as u16,

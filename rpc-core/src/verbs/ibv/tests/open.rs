@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::child::{is_child, run_as_nobody};
-use crate::verbs::ibv::{IbvConfig, IbvDevice};
+use crate::verbs::ibv::{IbvConfig, IbvDevice, Survey};
 use crate::verbs::soft::test_memory::Memory;
 use crate::verbs::{Access, AsyncEvent, Device, GidType, OpenError, VerbsError};
 
@@ -171,4 +171,22 @@ fn a_limit_on_locked_memory_is_named_with_its_value() {
     assert_eq!((bytes, limit), (1 << 20, LIMIT));
     assert!(error.to_string().contains("65536 bytes; raise it"), "{error}");
     assert_eq!(device.usage().mrs, 0);
+}
+
+#[test]
+#[ignore = "needs soft-RoCE: tests/rxe runs it in its guest"]
+fn a_survey_says_what_a_device_can_do_and_leaves_it_closed() {
+    let device = open(&IbvConfig::new());
+    let (survey, limits) = (Survey::of(device.name()).unwrap(), device.limits());
+    assert_eq!(
+        (survey.qp_wrs, survey.cqes, survey.srq_wrs, survey.inline_bytes),
+        (limits.qp_wr_max, limits.cqe_max, limits.srq_wr_max, limits.inline_bytes_max)
+    );
+    // Of what a device offers, a queue pair takes a part.
+    assert!(survey.reads_asked >= limits.max_rd_atomic.into());
+    assert!(survey.reads_answered >= limits.max_dest_rd_atomic.into());
+    assert!(survey.windows_usable && survey.windows > 0 && survey.window_types.contains('2'));
+    assert!(survey.ports.iter().any(|port| port.mtu == limits.mtu && port.mtu <= port.mtu_max));
+    let none = Survey::of("none9").unwrap_err();
+    assert!(matches!(none, VerbsError::Open(OpenError::NoProvider { .. })), "{none}");
 }
