@@ -24,6 +24,13 @@ use crate::Time;
 use crate::failpoint::{self, Point};
 use crate::verbs::Device;
 
+/// Looks at a device whose work is done by this machine's CPUs, before others may run: its kernel threads, if
+/// they have taken over. As long as they have not, each pause is a system call for nothing.
+const LOOKS_PER_YIELD: u32 = 8;
+
+/// Engines that nobody uses are polled this often.
+const UNUSED_EVERY: Duration = Duration::from_millis(1);
+
 /// Idle turns look at control sockets this often even while the core spins.
 const SOCKETS_EVERY: Duration = Duration::from_millis(1);
 /// Counters that other threads may read are copied this often, and before the core sleeps.
@@ -46,6 +53,12 @@ pub(crate) struct Core {
     spin: Duration,
     /// A device works on the CPU that this core polls on.
     yields: bool,
+    /// Looks that found nothing since the last pause.
+    looks: u32,
+    /// When engines that nobody uses were last polled.
+    all_polled: Time,
+    /// A sleep was announced: what no look finds now does not end it.
+    announced: bool,
     ready: Ready,
     taken: Vec<Submission>,
     sockets_seen: Time,
@@ -84,6 +97,9 @@ impl Core {
             local: Local::new(Arc::clone(&shared)),
             shared,
             clock,
+            looks: 0,
+            all_polled: Time::ZERO,
+            announced: false,
             yields: engines.iter().any(|engine| engine.needs_cpu()),
             engines,
             alarms: Alarms::default(),
@@ -140,8 +156,16 @@ impl Core {
         let turn = Turn { missed, ..turn };
 
         let mut work = 0;
+        // A core that may use RDMA has the software device as well: where nobody uses one, a look now and
+        // then is enough.
+        let all = self.announced || turn.now.since(self.all_polled) >= UNUSED_EVERY;
+        if all {
+            self.all_polled = turn.now;
+        }
         for engine in &mut self.engines {
-            work += engine.poll(&turn);
+            if all || !engine.is_unused() {
+                work += engine.poll(&turn);
+            }
         }
         if std::mem::take(&mut self.rescued_by_timeout) && work > 0 && !self.was_notified() {
             shared.counters.lost_wakeups.fetch_add(1, Ordering::Relaxed);
@@ -349,7 +373,9 @@ impl Core {
         }
         // Not a whole turn: a look at descriptors takes notifications off them and ends the
         // announcement, and nothing would be left to end the sleep that follows.
+        self.announced = true;
         let idle = armed && self.work().0.is_idle() && !self.has_work();
+        self.announced = false;
         if idle {
             self.attention.rest(None);
             let looks = cfg!(feature = "failpoints") && !self.has_outstanding();
@@ -398,8 +424,9 @@ impl Core {
     }
 
     /// Between two looks of a core that spins.
-    fn pause(&self) {
-        if self.yields {
+    fn pause(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        if self.yields && self.looks.is_multiple_of(LOOKS_PER_YIELD) {
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();

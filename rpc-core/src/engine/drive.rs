@@ -87,6 +87,8 @@ pub(crate) trait Drive: Any {
     fn count(&self, totals: &mut Totals);
     /// The next deadline.
     fn next_timer(&self) -> Option<Time>;
+    /// Whether nobody uses it: it has no connection, is making none and is taking none down.
+    fn is_unused(&self) -> bool;
     /// Whether its device's work waits for this machine's CPUs, so that a core must not poll without a pause.
     fn needs_cpu(&self) -> bool;
     /// Asks for a notification of the next completion. False: it could not, so do not sleep.

@@ -365,6 +365,12 @@ impl<D: Device> Drive for Engine<D> {
         own.chain(self.next_fetch_retry()).chain(self.next_buffers()).min()
     }
 
+    fn is_unused(&self) -> bool {
+        self.control.connections.load(Ordering::Relaxed) == 0
+            && self.connections.len() == 0
+            && self.dying.is_empty()
+    }
+
     fn needs_cpu(&self) -> bool {
         self.control.device.limits().needs_cpu
     }
