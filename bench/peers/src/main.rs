@@ -4,7 +4,7 @@
 //! the address it listens at, and ends with its standard input. `bench-peers --peer rrppcc --device rxe0
 //! --address 10.77.0.1:18515 --millis 500` calls it, and prints lines `name = value`.
 //!
-//! `cargo build --release --manifest-path bench/peers/Cargo.toml --target-dir target`, with the environment that
+//! `cargo build --profile release-lto --manifest-path bench/peers/Cargo.toml --target-dir target`, with the environment that
 //! `tests/rxe/setup --env` prints, builds it beside the workspace's programs.
 
 #![forbid(unsafe_code)]
