@@ -26,5 +26,5 @@ mod watchdog;
 pub use payloads::{Mismatch, Payloads};
 pub use place::Place;
 pub use proc_self::{ProcSelf, eventually};
-pub use quiescence::{Quiescence, credits_are_backed};
+pub use quiescence::{Quiescence, credits_are_backed, local_ops_stand_alone};
 pub use watchdog::Watchdog;

@@ -16,6 +16,11 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// well. The same tests then hold for those paths.
 const LIKE: &str = "RPC_TEST_LIKE";
 
+/// Whether binds and invalidations stand by themselves here, so that every flush ends with a completion.
+pub fn local_ops_stand_alone() -> bool {
+    !Place::here().is_soft() || std::env::var(LIKE).is_ok_and(|like| like == "soft-roce")
+}
+
 /// Descriptors and threads are counted for the whole process, so tests that use this take turns.
 static ALONE: Mutex<()> = Mutex::new(());
 

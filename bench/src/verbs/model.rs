@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
-/// Calls that one SEND carries while the sender has that many to say: this framework's flush.
-const CALLS_PER_SEND: f64 = 16.0;
+/// Calls that one SEND carries at least while 64 are outstanding: fewer, and a core would spend most of its time on
+/// SENDs, in which more calls come.
+const FEWEST_PER_SEND: f64 = 2.0;
 /// SENDs from one signaled one to the next.
 const SENDS_PER_SIGNAL: f64 = 16.0;
 /// READs that a payload of 1 MiB takes: chunks of 128 KiB.
@@ -73,8 +74,9 @@ const fn one(side: &'static str) -> Cost {
 }
 
 const fn many(side: &'static str) -> Cost {
-    // Between as full as a SEND gets, and half of it: the two ends do not keep step.
-    let sends = 2.0 / CALLS_PER_SEND;
+    // A SEND carries what one turn has collected: sixteen calls at most, and at least the few that came while
+    // the SEND before it was made.
+    let sends = FEWEST_PER_SEND.recip();
     Cost {
         cell: "64 outstanding",
         side,

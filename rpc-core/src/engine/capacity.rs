@@ -57,7 +57,7 @@ pub(crate) const SEND_WRS_CONTROL: u32 = 3;
 /// would make each entry of every send queue longer.
 pub(crate) const INLINE_BYTES_MAX: u32 = 256;
 /// Every this many SENDs one is signaled, so at least four times per full queue.
-const SEND_SIGNAL_EVERY: u32 = 16;
+pub(crate) const SEND_SIGNAL_EVERY: u32 = 16;
 /// READs in flight on one connection at most, whatever the devices could do.
 pub(crate) const READS_MAX: u32 = 16;
 
@@ -86,14 +86,9 @@ pub(crate) const ANSWERS_DIVISOR: u64 = 16;
 /// Methods that one connection may intern.
 pub(crate) const METHODS_MAX: u32 = 4096;
 
-/// Every which SEND is signaled on a send queue of so many requests. Those since the last signaled one stay in
-/// it for as long as nothing more is said, and a message with the most pieces must fit beside them: its
-/// completion is then the next.
-pub(crate) const fn signal_every(send_wrs: u32) -> u32 {
-    let most = PIECES_MAX as u32 + 1 + SEND_WRS_CONTROL;
-    let beside = send_wrs.saturating_sub(most) + 1;
-    if beside < SEND_SIGNAL_EVERY { beside } else { SEND_SIGNAL_EVERY }
-}
+/// What the largest message needs of a send queue: a bind for each of its pieces, its SEND, and what is kept for
+/// control. So much stays free beside requests for which no completion comes.
+pub(crate) const MESSAGE_WRS_MAX: u32 = PIECES_MAX as u32 + 1 + SEND_WRS_CONTROL;
 
 /// The sizes of one engine on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -258,13 +258,10 @@ impl<'a, D: Device> Chain<'a, D> {
         let inline = sge.len() <= self.inline_bytes_max;
         let needed = match behind {
             Behind::More => false,
-            Behind::Nothing => !inline,
+            Behind::Nothing => !inline || self.books.holds_untold(),
             Behind::Waiting => true,
         };
         let signaled = self.books.signal_due() || needed;
-        if signaled {
-            self.books.signaled();
-        }
         let mut flags = if signaled { SendFlags::SIGNALED } else { SendFlags::NONE };
         let holds = if inline {
             flags = flags.and(SendFlags::INLINE);

@@ -53,7 +53,7 @@ pub(crate) struct Core {
     spin: Duration,
     /// A device works on the CPU that this core polls on.
     yields: bool,
-    /// Looks that found nothing since the last pause.
+    /// Looks that found nothing, counted around.
     looks: u32,
     /// When engines that nobody uses were last polled.
     all_polled: Time,

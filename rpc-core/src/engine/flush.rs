@@ -86,11 +86,14 @@ impl<D: Device> Engine<D> {
             || connection.send_queue.free() <= SEND_WRS_CONTROL
             || connection.behind_binds.is_some()
             || !connection.revoking.is_empty();
+        debug_assert!(connection.send_queue.can_go_on(), "what is to be said waits for nothing");
+        if matches!(built, Ok(Stopped::NoBuffer)) {
+            self.starved.push(slot);
+        }
         if copies {
             self.feed_starved();
         }
         match (built, posted) {
-            (Ok(Stopped::NoBuffer), Ok(())) => self.starved.push(slot),
             (Ok(_), Ok(())) => {}
             (Err(error), _) => self.lose(turn, slot, Loss::Device(error.to_string())),
             (_, Err(error)) => {

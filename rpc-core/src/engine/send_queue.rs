@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use super::capacity::signal_every;
+use super::capacity::{MESSAGE_WRS_MAX, SEND_SIGNAL_EVERY};
 use super::wr_id::SEQUENCE_MASK;
 use crate::mem::SlotId;
 use crate::protocol::{LeaseId, ReadId};
@@ -14,12 +14,32 @@ use crate::verbs::SendFlags;
 #[derive(Debug)]
 pub(super) struct SendQueue {
     depth: u32,
-    signal_every: u32,
     next: u32,
     posted: VecDeque<Posted>,
-    unsignaled_sends: u32,
     /// Signaled requests among those posted.
     awaited: u32,
+    tail: Tail,
+}
+
+/// The requests since the last signaled one: nothing tells that they are done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tail {
+    requests: u32,
+    sends: u32,
+    /// SENDs that hold a buffer.
+    buffers: u32,
+}
+
+impl Tail {
+    fn add(&mut self, posted: &Posted) {
+        if posted.signaled {
+            *self = Self::default();
+            return;
+        }
+        self.requests += 1;
+        self.sends += u32::from(matches!(posted.holds, Holds::Send(_) | Holds::Inline));
+        self.buffers += u32::from(matches!(posted.holds, Holds::Send(_)));
+    }
 }
 
 /// A request that the device may still be working on.
@@ -51,11 +71,10 @@ impl SendQueue {
     pub(super) fn new(depth: u32) -> Self {
         Self {
             depth,
-            signal_every: signal_every(depth),
             next: 0,
             posted: VecDeque::with_capacity(depth as usize),
-            unsignaled_sends: 0,
             awaited: 0,
+            tail: Tail::default(),
         }
     }
 
@@ -86,24 +105,35 @@ impl SendQueue {
         let (sequence, signaled) = (self.next, flags.has(SendFlags::SIGNALED));
         self.next = (self.next + 1) & SEQUENCE_MASK;
         self.awaited += u32::from(signaled);
-        self.posted.push_back(Posted { sequence, signaled, holds });
+        let posted = Posted { sequence, signaled, holds };
+        self.tail.add(&posted);
+        self.posted.push_back(posted);
         sequence
     }
 
     fn left(&mut self, posted: Posted) -> Holds {
         self.awaited -= u32::from(posted.signaled);
+        if self.posted.is_empty() {
+            self.tail = Tail::default();
+        }
         posted.holds
     }
 
-    /// Whether the next SEND must be signaled because too many would be unsignaled with it.
-    pub(super) fn signal_due(&mut self) -> bool {
-        self.unsignaled_sends += 1;
-        self.unsignaled_sends >= self.signal_every
+    /// Whether the next SEND must be signaled because too much would stay in the queue with it: the largest
+    /// message must fit beside that.
+    pub(super) fn signal_due(&self) -> bool {
+        self.tail.sends + 1 >= SEND_SIGNAL_EVERY
+            || self.tail.requests + 1 + MESSAGE_WRS_MAX > self.depth
     }
 
-    /// A SEND was posted signaled.
-    pub(super) fn signaled(&mut self) {
-        self.unsignaled_sends = 0;
+    /// Whether buffers are held by SENDs of which no completion tells.
+    pub(super) fn holds_untold(&self) -> bool {
+        self.tail.buffers > 0
+    }
+
+    /// Whether whatever there is to say finds room, now or when a completion comes.
+    pub(super) fn can_go_on(&self) -> bool {
+        self.awaits() || self.free() >= MESSAGE_WRS_MAX.min(self.depth)
     }
 
     /// Takes the oldest request if it is complete because `sequence` is.
@@ -128,7 +158,12 @@ impl SendQueue {
     pub(super) fn pop_refused(&mut self) -> Option<Holds> {
         let posted = self.posted.pop_back()?;
         self.next = posted.sequence;
-        Some(self.left(posted))
+        let holds = self.left(posted);
+        self.tail = Tail::default();
+        for posted in &self.posted {
+            self.tail.add(posted);
+        }
+        Some(holds)
     }
 }
 
@@ -176,6 +211,51 @@ mod tests {
         queue.pop_refused();
         assert!(!queue.awaits());
         assert_eq!(queue.pop_any(), Some(Holds::Inline));
+    }
+
+    #[test]
+    fn beside_requests_of_which_nothing_tells_the_largest_message_fits() {
+        for depth in 7..200 {
+            for pieces in 0..=16 {
+                let mut queue = SendQueue::new(depth);
+                for _ in 0..3 * depth {
+                    if pieces + 1 > queue.free() {
+                        break;
+                    }
+                    for _ in 0..pieces {
+                        queue.push(Holds::Bind, SendFlags::NONE);
+                    }
+                    let due = queue.signal_due();
+                    let flags = if due { SendFlags::SIGNALED } else { SendFlags::NONE };
+                    let sequence = queue.push(Holds::Inline, flags);
+                    assert!(queue.can_go_on(), "{pieces} pieces in {depth}");
+                    if due {
+                        while queue.pop_through(sequence).is_some() {}
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_refused_request_is_no_part_of_the_tail() {
+        let mut queue = SendQueue::new(64);
+        let mut slab = crate::mem::EagerSlab::new(crate::mem::EagerConfig {
+            slot_bytes: 64,
+            chunk_slots: 1,
+            slots_max: 1,
+        })
+        .unwrap();
+        let buffer = slab.alloc().unwrap();
+        let (id, _) = slab.lend(buffer, 64, crate::verbs::Lkey(1));
+        queue.push(Holds::Inline, SendFlags::NONE);
+        let before = queue.tail;
+        queue.push(Holds::Send(id), SendFlags::NONE);
+        assert!(queue.holds_untold());
+        queue.pop_refused();
+        assert_eq!(queue.tail, before);
+        queue.push(Holds::Bind, SendFlags::SIGNALED);
+        assert_eq!(queue.tail, Tail::default());
     }
 
     #[test]

@@ -11,7 +11,8 @@ use crate::verbs::Device;
 /// Connections are looked at this often. A core with requests outstanding sleeps for less.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// When a connection's send queue last moved: something completed, or was posted to one that waited for nothing.
+/// When a connection's send queue last moved: something completed, or was posted to one that waited for
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moved(Time);
 
@@ -38,8 +39,8 @@ impl Moved {
 
 impl<D: Device> Engine<D> {
     /// Closes connections whose device has said nothing of their requests for longer than it may take
-    /// to give them up. A queue with a signaled request has a completion to come; without this, a device that loses it would keep calls without a deadline
-    /// for ever.
+    /// to give them up. A queue with a signaled request has a completion to come; without this, a device
+    /// that loses it would keep calls without a deadline for ever.
     pub(super) fn end_silent(&mut self, turn: &Turn<'_>) {
         let Some(limit) = self.silence_max else { return };
         if turn.now.since(self.silence_seen) < LOOK_EVERY {

@@ -81,7 +81,8 @@ struct Slot {
 ///
 /// **E1.** A slot is on the free list, or held as one [`EagerSlot`], or lent to the device, and only
 /// a token reaches its bytes. Who lends a slot calls [`reclaim`](Self::reclaim) only when the
-/// completion of that request was polled, or the queue it was posted on is destroyed.
+/// completion of that request was polled, or the queue it was posted on is destroyed; for an inline
+/// request also when its post has returned.
 pub struct EagerSlab {
     number: u32,
     config: EagerConfig,

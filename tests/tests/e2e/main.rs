@@ -14,6 +14,7 @@ mod fixture;
 mod limits;
 mod path;
 mod pieces;
+mod queues;
 mod reconnect;
 mod shutdown;
 mod silence;
