@@ -51,6 +51,9 @@ enum Command {
     /// This framework over libibverbs beside raw verbs, UCX and others, in alternating rounds.
     #[cfg(feature = "verbs")]
     Verbs(verbs::Options),
+    /// The same, which takes a build with the feature `verbs`.
+    #[cfg(not(feature = "verbs"))]
+    Verbs(Absent),
     /// One process of that.
     #[cfg(feature = "verbs")]
     #[command(hide = true)]
@@ -62,6 +65,14 @@ enum Command {
     /// The calls that `instructions` counts.
     #[command(hide = true)]
     Step(instructions::step::Options),
+}
+
+/// Whatever is asked of what was not built.
+#[cfg(not(feature = "verbs"))]
+#[derive(clap::Args)]
+struct Absent {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _options: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -81,6 +92,11 @@ fn main() -> ExitCode {
         Command::Peer(options) => compare::child::run(&options),
         #[cfg(feature = "verbs")]
         Command::Verbs(options) => verbs::run(&options),
+        #[cfg(not(feature = "verbs"))]
+        Command::Verbs(_) => Err(failure::Failure::new(
+            "this program is built without the feature `verbs`: cargo run --profile release-lto -p bench \
+             --no-default-features --features verbs -- verbs",
+        )),
         #[cfg(feature = "verbs")]
         Command::VerbsChild(options) => verbs::child::run(&options),
         Command::Step(options) => instructions::step::run(&options),

@@ -60,7 +60,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let others = peers::program().filter(|_| !options.alone);
     if others.is_none() && !options.alone {
         eprintln!(
-            "bench-peers is not beside this program: the rows of other frameworks are left out; bench/peers"
+            "bench-peers is not beside this program: the rows of other frameworks are left out; \
+             cargo build --profile release-lto --manifest-path bench/peers/Cargo.toml --target-dir target"
         );
     }
     let (rounds, millis) = (options.rounds.max(1), options.millis.max(1));
@@ -68,17 +69,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut report = Report::default();
     for round in 0..rounds {
         for tool in tools {
-            report.add(tool.run(&place, cpus)?);
+            report.add(round, tool.run(&place, cpus)?);
         }
         for (program, peer) in others.iter().flat_map(|program| PEERS.map(|peer| (program, peer))) {
             match peers::run(program, peer, &place, cpus, millis) {
-                Ok(values) => report.add(values),
+                Ok(values) => report.add(round, values),
                 // What another's program does is not this framework's failure.
                 Err(failure) => eprintln!("{peer}: {failure}"),
             }
         }
-        report.add(software(cpus)?);
-        report.add(ours(&place, cpus, millis)?);
+        report.add(round, software(cpus)?);
+        report.add(round, ours(&place, cpus, millis)?);
         eprintln!("round {} of {rounds}, load {}", round + 1, machine::load());
     }
     print!("{}", report.table());

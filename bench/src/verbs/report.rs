@@ -7,9 +7,9 @@ use super::model::{COSTS, Model};
 use crate::compare::cells::Value;
 use crate::compare::report::Spread;
 
-/// Every value of every round, by name.
+/// Every value by name, with the round it is of.
 #[derive(Debug, Default)]
-pub(super) struct Report(BTreeMap<String, Vec<f64>>);
+pub(super) struct Report(BTreeMap<String, Vec<(usize, f64)>>);
 
 /// What is shown of the values themselves: name, heading, digits.
 const FIGURES: [(&str, &str, usize); 14] = [
@@ -65,14 +65,14 @@ const RATIOS: [(&str, &str, &str, Aim); 10] = [
 
 impl Report {
     /// Adds what a round measured.
-    pub(super) fn add(&mut self, values: Vec<Value>) {
+    pub(super) fn add(&mut self, round: usize, values: Vec<Value>) {
         for (name, value) in values {
-            self.0.entry(name).or_default().push(value);
+            self.0.entry(name).or_default().push((round, value));
         }
     }
 
     fn spread(&self, name: &str) -> Option<Spread> {
-        Spread::of(self.0.get(name)?)
+        Spread::of(&self.0.get(name)?.iter().map(|(_, value)| *value).collect::<Vec<_>>())
     }
 
     fn median(&self, name: &str) -> Option<f64> {
@@ -82,7 +82,11 @@ impl Report {
     /// Round by round: what is divided was measured shortly after one another.
     fn ratio(&self, over: &str, under: &str) -> Option<Spread> {
         let (over, under) = (self.0.get(over)?, self.0.get(under)?);
-        Spread::of(&over.iter().zip(under).map(|(over, under)| over / under).collect::<Vec<_>>())
+        let ratios = over.iter().filter_map(|(round, over)| {
+            let (_, under) = under.iter().find(|(of, _)| of == round)?;
+            Some(over / under)
+        });
+        Spread::of(&ratios.collect::<Vec<_>>())
     }
 
     pub(super) fn table(&self) -> String {
@@ -162,15 +166,24 @@ mod tests {
     #[test]
     fn ratios_are_of_rounds_and_their_medians_meet_aims_or_not() {
         let mut report = Report::default();
-        for (call, raw) in [(60.0, 50.0), (130.0, 100.0), (70.0, 50.0)] {
-            report.add(vec![
-                ("1 outstanding p50 us".to_owned(), call),
-                ("raw SEND p50 us".to_owned(), raw),
-                ("64 outstanding calls/s".to_owned(), 15.0),
-                ("raw SENDs/s".to_owned(), 10.0),
-            ]);
+        for (round, (call, raw)) in
+            [(60.0, 50.0), (130.0, 100.0), (70.0, 50.0)].into_iter().enumerate()
+        {
+            report.add(
+                round,
+                vec![
+                    ("1 outstanding p50 us".to_owned(), call),
+                    ("raw SEND p50 us".to_owned(), raw),
+                    ("64 outstanding calls/s".to_owned(), 15.0),
+                    ("raw SENDs/s".to_owned(), 10.0),
+                ],
+            );
         }
+        // One that fails in a round has no ratio of it, and the others' do not move.
+        report.add(0, vec![("UCX uct p50 us".to_owned(), 100.0)]);
+        report.add(2, vec![("UCX uct p50 us".to_owned(), 100.0)]);
         let table = report.table();
+        assert!(table.contains("| UCX's uct ÷ SENDs | 2.00 [2.00 .. 2.00] |"), "{table}");
         assert!(
             table.contains("| call, this crate ÷ SENDs | 1.30 [1.20 .. 1.40] | ≤ 1.3 met |"),
             "{table}"

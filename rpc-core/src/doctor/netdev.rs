@@ -17,10 +17,14 @@ impl<'a> Netdev<'a> {
         Self { files, name }
     }
 
-    /// One that a software device could be made over: the first that is up, and no loopback.
+    /// One that a software device could be made over: the first that is up, and no loopback; one of hardware
+    /// rather than a tunnel or a bridge, which lead elsewhere.
     pub(super) fn any(files: &'a Files) -> Option<Self> {
         let all = files.names(NETDEVS).into_iter().map(|name| Self::new(files, name));
-        all.filter(|netdev| netdev.name != "lo").find(|netdev| netdev.is_up() == Some(true))
+        let mut up: Vec<Self> =
+            all.filter(|netdev| netdev.name != "lo" && netdev.is_up() == Some(true)).collect();
+        let hardware = up.iter().position(|netdev| files.exists(&netdev.file("device")));
+        (!up.is_empty()).then(|| up.swap_remove(hardware.unwrap_or(0)))
     }
 
     fn file(&self, file: &str) -> String {

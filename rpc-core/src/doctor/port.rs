@@ -149,6 +149,10 @@ fn no_link(netdev: Option<&Netdev<'_>>) -> (String, String) {
                 ),
             );
         }
+        return (
+            format!("its network interface {name} is up, and the device's own port is not"),
+            "rdma link show; dmesg | tail: what the driver says of the port".to_owned(),
+        );
     }
     (format!("its network interface {name} is down"), format!("ip link set {name} up"))
 }

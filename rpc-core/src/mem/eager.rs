@@ -265,7 +265,7 @@ impl EagerSlab {
         (id, Sge::new(addr, len.min(self.config.slot_bytes), lkey))
     }
 
-    /// Takes a slot back whose completion was polled (or whose queue is destroyed: E1). `None` if
+    /// Takes a slot back whose request is done, as E1 says when that is known. `None` if
     /// the slot is not lent under this generation: the completion is stale or a bug.
     pub fn reclaim(&mut self, id: SlotId) -> Option<EagerSlot> {
         let slot = self.slots.get_mut(id.slot as usize)?;
