@@ -214,14 +214,7 @@ impl<D: Device> Engine<D> {
         let capacity = Capacity::for_limits(&limits)?.lending(parts.lending);
         let cq = device.create_cq(capacity.cqe)?;
         let srq = device.create_srq(&pd, SrqInit { wr_max: capacity.srq_wrs, sge_max: 1 })?;
-        let (chunk_slots, slots_max) = (EAGER_CHUNK_SLOTS, capacity.slots_max);
-        let slab = EagerSlab::new(EagerConfig { slot_bytes: EAGER_BYTES, chunk_slots, slots_max })?;
-        let mut registrar = Registrar::new(regions);
-        if offload.is_some() {
-            for chunk in slab.chunks() {
-                registrar.eager_lkey(&slab, chunk)?;
-            }
-        }
+        let (slab, registrar) = Self::buffers(capacity.slots_max, regions, offload.is_some())?;
         let control = EngineControl {
             index,
             cq: device.cq_ref(&cq),
@@ -279,6 +272,23 @@ impl<D: Device> Engine<D> {
             completions: vec![Wc::default(); COMPLETIONS_PER_TURN],
             counters: EngineCounters::default(),
         })
+    }
+
+    /// Its eager buffers; registered at once where that may block.
+    fn buffers(
+        slots_max: u32,
+        regions: Arc<Regions<D>>,
+        now: bool,
+    ) -> Result<(EagerSlab, Registrar<D>), EngineError> {
+        let chunk_slots = EAGER_CHUNK_SLOTS;
+        let slab = EagerSlab::new(EagerConfig { slot_bytes: EAGER_BYTES, chunk_slots, slots_max })?;
+        let mut registrar = Registrar::new(regions);
+        if now {
+            for chunk in slab.chunks() {
+                registrar.eager_lkey(&slab, chunk)?;
+            }
+        }
+        Ok((slab, registrar))
     }
 
     /// Has what may block done on the control thread from now on.
