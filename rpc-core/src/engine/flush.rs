@@ -101,6 +101,11 @@ impl<D: Device> Engine<D> {
                 self.lose(turn, slot, Loss::Device(error.to_string()));
             }
         }
+        // What was said may have been the last thing that the state machine waited for: no completion of it
+        // need come to tell.
+        if self.connections.at(slot).is_some_and(|connection| connection.protocol.has_events()) {
+            self.pump(turn, slot);
+        }
         self.schedule_timer(slot);
         let Some(connection) = self.connections.at(slot) else { return 0 };
         let posted = before.saturating_sub(connection.send_queue.free());

@@ -392,6 +392,12 @@ impl Connection {
 
 // Outputs, but for `poll_transmit`.
 impl Connection {
+    /// Whether something happened that was not taken yet. What was transmitted may be the last thing that a
+    /// closing connection waited for, so it is asked after each flush too.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The next thing that happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         loop {
