@@ -30,8 +30,13 @@ pub(crate) struct Options {
     rows: usize,
 }
 
-/// What is counted: the name in the record, and the calls in flight at once.
-const CASES: [(&str, u64); 2] = [("one_outstanding", 1), ("sixty_four_outstanding", 64)];
+/// What is counted: the name in the record, and the calls in flight at once. With none, each side looks once
+/// for each call that the others make: what comes is found on average half such a look later.
+const CASES: [(&str, u64); 3] =
+    [("one_outstanding", 1), ("sixty_four_outstanding", 64), ("idle_look", 0)];
+
+/// The functions whose instructions are counted.
+const COUNTED: [&str; 2] = ["counted_calls", "counted_looks"];
 
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let folder = std::env::temp_dir().join(format!("bench-instructions-{}", std::process::id()));
@@ -54,9 +59,11 @@ fn count_all(options: &Options, folder: &Path) -> Result<Vec<(String, u64)>, Fai
     for (name, outstanding) in CASES {
         let per_call = count(outstanding, folder)?;
         let total = per_call.total() as u64;
-        println!(
-            "64 B unary call, {outstanding} outstanding, client and server: {total} instructions\n"
-        );
+        let what = match outstanding {
+            0 => "a look that finds nothing".to_owned(),
+            _ => format!("64 B unary call, {outstanding} outstanding"),
+        };
+        println!("{what}, client and server: {total} instructions\n");
         println!("{}", per_call.table(options.rows));
         figures.push((name.to_owned(), total));
     }
@@ -68,7 +75,8 @@ fn count(outstanding: u64, folder: &Path) -> Result<Profile, Failure> {
     let running = [CALLS_SHORT, CALLS_LONG].map(|calls| {
         let out = folder.join(format!("{outstanding}-{calls}"));
         let child = Command::new("valgrind")
-            .args(["--tool=callgrind", "--quiet", "--toggle-collect=*::counted_calls*"])
+            .args(["--tool=callgrind", "--quiet"])
+            .args(COUNTED.map(|name| format!("--toggle-collect=*::{name}*")))
             .arg(format!("--callgrind-out-file={}", out.display()))
             .arg(std::env::current_exe()?)
             .args(["step", "--calls", &calls.to_string()])

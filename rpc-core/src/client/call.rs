@@ -9,10 +9,7 @@ use super::channel::Channel;
 use super::lane::Connection;
 use crate::caller::sealed::Sealed;
 use crate::codec::{self, CodecError, Encoded, Outbound, OutboundLimits, Rope};
-use crate::engine::{
-    CallCell, CallSubmission, ConnectionKey, CoreShared, OutgoingCall, Reply, Submission, local,
-    outbound,
-};
+use crate::engine::{CallCell, ConnectionKey, CoreShared, OutgoingCall, Reply, local, outbound};
 use crate::mem::Use;
 use crate::{
     Caller, Code, Execution, Extensions, Metadata, MethodDescriptor, Request, RequestParts,
@@ -181,19 +178,17 @@ fn make(
     connection: ConnectionKey,
     call: OutgoingCall,
 ) -> impl Future<Output = Result<Reply, Status>> + Send + use<> {
-    let cell = CallCell::new(Arc::clone(shared));
-    let shared = Arc::clone(shared);
+    let cell = CallCell::new(Arc::clone(shared), connection, call);
     let guard = Abandon(Arc::clone(&cell));
-    let submission = Submission::Call(CallSubmission { connection, cell, call });
-    // Boxed, so that a future which waits for nothing but its answer is small.
-    let mut refused = local::submit_if_current(&shared, submission)
-        .and_then(|elsewhere| shared.submit(elsewhere).err().map(Box::new));
+    // What its core has no room for.
+    let mut refused =
+        if local::submit_if_current(shared, &cell) { None } else { shared.submit(cell).err() };
     std::future::poll_fn(move |context| {
         if let Some(pending) = refused.take()
-            && let Err(again) = shared.submit(*pending)
+            && let Err(again) = guard.0.core().submit(pending)
         {
-            refused = Some(Box::new(again));
-            shared.wait_for_room(context.waker());
+            refused = Some(again);
+            guard.0.core().wait_for_room(context.waker());
             return Poll::Pending;
         }
         guard.0.poll(context)

@@ -119,8 +119,11 @@ fn encode_inline<M: Message>(message: &M, len: usize) -> Bytes {
         return encode_in(BytesMut::with_capacity(len)).freeze();
     }
     // Taken out while it is used: an encoder of the program's own may encode another message.
-    let left = BLOCK.take();
-    let left = if left.capacity() < len { BytesMut::with_capacity(BLOCK_BYTES) } else { left };
+    let mut left = BLOCK.take();
+    // A block whose messages have all gone is used again.
+    if left.capacity() < len && !left.try_reclaim(BLOCK_BYTES) {
+        left = BytesMut::with_capacity(BLOCK_BYTES);
+    }
     let mut block = encode_in(left);
     let inline = block.split().freeze();
     BLOCK.set(block);

@@ -10,7 +10,7 @@ use super::engine::Engine;
 use super::leases::NotNow;
 use super::outbound::has_pieces;
 use super::status;
-use super::submission::{CallSubmission, OutgoingCall};
+use super::submission::OutgoingCall;
 use crate::protocol::{CallRefused, OutCall};
 use crate::verbs::Device;
 use crate::{Execution, Status, Time};
@@ -23,31 +23,34 @@ const URGENT: u8 = 1;
 
 impl<D: Device> Engine<D> {
     /// A call comes in from a program.
-    pub(super) fn start_call(&mut self, turn: &Turn<'_>, submission: CallSubmission) {
+    pub(super) fn start_call(&mut self, turn: &Turn<'_>, cell: Arc<CallCell>) {
         self.counters.calls_made += 1;
-        if submission.cell.is_abandoned() {
+        if cell.is_abandoned() {
             return;
         }
-        let key = submission.connection;
-        let Some(connection) = self.connections.get(key).filter(|c| c.is_open()) else {
-            fail(&submission.cell, "the connection is gone; the call was not sent");
+        let Some(connection) = self.connections.get(cell.connection).filter(|c| c.is_open()) else {
+            cell.fail("the connection is gone; the call was not sent");
+            return;
+        };
+        let Some(call) = cell.take_call() else {
+            debug_assert!(false, "a call is submitted once");
             return;
         };
         // A call that waits holds its place, so that calls with payloads cannot pass one another
         // for ever and the number of them is bounded.
-        let has_pieces = has_pieces(&submission.call.body);
+        let has_pieces = has_pieces(&call.body);
         if connection.waiting.len() + connection.calls.len() >= CALLS_MAX as usize {
-            submission.cell.complete(Err(too_many_calls()));
+            cell.complete(Err(too_many_calls()));
         } else if has_pieces && !connection.waiting.is_empty() {
-            self.wait(turn, submission);
+            self.wait(turn, cell, call);
         } else {
-            self.try_start(turn, submission);
+            self.try_start(turn, cell, call);
         }
     }
 
     /// Starts a call, or lets it wait for a lease.
-    fn try_start(&mut self, turn: &Turn<'_>, submission: CallSubmission) {
-        let CallSubmission { connection: key, cell, call } = submission;
+    fn try_start(&mut self, turn: &Turn<'_>, cell: Arc<CallCell>, call: OutgoingCall) {
+        let key = cell.connection;
         let OutgoingCall { method, deadline, urgent, metadata, body } = call;
         let expires = deadline.unwrap_or(turn.now + CALL_LEASE);
         let body = match self.advertise(turn, key.slot, body, expires) {
@@ -59,7 +62,7 @@ impl<D: Device> Engine<D> {
             }
             Err(NotNow::Wait(body)) => {
                 let call = OutgoingCall { method, deadline, urgent, metadata, body };
-                self.wait(turn, CallSubmission { connection: key, cell, call });
+                self.wait(turn, cell, call);
                 return;
             }
         };
@@ -83,10 +86,10 @@ impl<D: Device> Engine<D> {
         self.mark_dirty(key.slot);
     }
 
-    fn wait(&mut self, turn: &Turn<'_>, submission: CallSubmission) {
-        let slot = submission.connection.slot;
-        if let Some(connection) = self.connections.get(submission.connection) {
-            connection.waiting.push_back(Waiting::Call(submission));
+    fn wait(&mut self, turn: &Turn<'_>, cell: Arc<CallCell>, call: OutgoingCall) {
+        let slot = cell.connection.slot;
+        if let Some(connection) = self.connections.get(cell.connection) {
+            connection.waiting.push_back(Waiting::Call { cell, call });
             self.schedule_waiting_check(turn.now, slot);
         }
     }
@@ -100,11 +103,11 @@ impl<D: Device> Engine<D> {
             let rest = std::mem::take(&mut connection.waiting);
             let key = connection.key;
             match first {
-                Waiting::Call(call) if call.cell.is_abandoned() => {}
-                Waiting::Call(call) if is_past(call.call.deadline, turn.now) => {
-                    call.cell.complete(Err(status::deadline_before_sent()));
+                Waiting::Call { cell, .. } if cell.is_abandoned() => {}
+                Waiting::Call { cell, call } if is_past(call.deadline, turn.now) => {
+                    cell.complete(Err(status::deadline_before_sent()));
                 }
-                Waiting::Call(call) => self.try_start(turn, call),
+                Waiting::Call { cell, call } => self.try_start(turn, cell, call),
                 Waiting::Answer { call, answer } => self.answer(turn, key, call, answer),
             }
             let Some(connection) = self.connections.at(slot) else { return };
@@ -122,11 +125,11 @@ impl<D: Device> Engine<D> {
     fn end_overdue(&mut self, turn: &Turn<'_>, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         connection.waiting.retain(|waiting| match waiting {
-            Waiting::Call(call) if is_past(call.call.deadline, turn.now) => {
-                call.cell.complete(Err(status::deadline_before_sent()));
+            Waiting::Call { cell, call } if is_past(call.deadline, turn.now) => {
+                cell.complete(Err(status::deadline_before_sent()));
                 false
             }
-            Waiting::Call(call) => !call.cell.is_abandoned(),
+            Waiting::Call { cell, .. } => !cell.is_abandoned(),
             Waiting::Answer { .. } => true,
         });
     }
@@ -146,10 +149,6 @@ impl<D: Device> Engine<D> {
 
 fn is_past(deadline: Option<Time>, now: Time) -> bool {
     deadline.is_some_and(|deadline| deadline <= now)
-}
-
-fn fail(cell: &CallCell, why: &str) {
-    cell.complete(Err(Status::unavailable(why).with_execution(Execution::NotExecuted)));
 }
 
 fn too_many_calls() -> Status {

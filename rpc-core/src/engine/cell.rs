@@ -5,10 +5,11 @@ use bytes::Bytes;
 
 use super::ReceivedBody;
 use super::shared::CoreShared;
-use crate::Status;
+use super::submission::{ConnectionKey, OutgoingCall};
 use crate::protocol::CallId;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{AtomicWaker, Mutex};
+use crate::{Execution, Status};
 
 /// A reply as it came: the body is not decoded yet.
 pub(crate) struct Reply {
@@ -17,6 +18,8 @@ pub(crate) struct Reply {
 }
 
 /// Where one call of this side waits for its end: shared by the caller's future and its core.
+///
+/// It also brings the call to the core: what goes through queues is a pointer, and a call is moved once.
 ///
 /// The core completes it at most once. A future that is dropped earlier marks it and hands it back
 /// to the core, which then cancels the call; the memory for that came with the call, so it cannot
@@ -27,27 +30,43 @@ pub(crate) struct CallCell {
     abandoned: AtomicBool,
     waker: AtomicWaker,
     core: Arc<CoreShared>,
-    /// What the engine needs to find the call again; written by the core, read by it alone.
-    place: Mutex<Option<CallPlace>>,
+    /// The connection that the call is for.
+    pub(crate) connection: ConnectionKey,
+    stage: Mutex<Stage>,
+}
+
+/// How far the call has come. After it was given, the core alone asks and says.
+enum Stage {
+    /// The core has not taken it yet.
+    Given(OutgoingCall),
+    /// The core has taken it, and it is not on its connection: it waits, or has ended.
+    Taken,
+    /// It is on its connection; this finds it again.
+    Placed(CallPlace),
 }
 
 /// Where the engine keeps a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallPlace {
-    pub(crate) connection: super::ConnectionKey,
+    pub(crate) connection: ConnectionKey,
     pub(crate) call: CallId,
     pub(crate) token: u64,
 }
 
 impl CallCell {
-    pub(crate) fn new(core: Arc<CoreShared>) -> Arc<Self> {
+    pub(crate) fn new(
+        core: Arc<CoreShared>,
+        connection: ConnectionKey,
+        call: OutgoingCall,
+    ) -> Arc<Self> {
         Arc::new(Self {
             outcome: Mutex::new(None),
             done: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             waker: AtomicWaker::new(),
             core,
-            place: Mutex::new(None),
+            connection,
+            stage: Mutex::new(Stage::Given(call)),
         })
     }
 
@@ -91,11 +110,37 @@ impl CallCell {
         self.abandoned.load(Ordering::Acquire)
     }
 
+    /// The core that the call is for.
+    pub(crate) fn core(&self) -> &Arc<CoreShared> {
+        &self.core
+    }
+
+    /// Ends the call because no core will take it.
+    pub(crate) fn fail(&self, why: &str) {
+        drop(self.take_call());
+        self.complete(Err(Status::unavailable(why).with_execution(Execution::NotExecuted)));
+    }
+
+    /// The call, once.
+    pub(crate) fn take_call(&self) -> Option<OutgoingCall> {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *stage, Stage::Taken) {
+            Stage::Given(call) => Some(call),
+            other => {
+                *stage = other;
+                None
+            }
+        }
+    }
+
     pub(crate) fn set_place(&self, place: CallPlace) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = Stage::Placed(place);
     }
 
     pub(crate) fn place(&self) -> Option<CallPlace> {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        match *self.stage.lock().unwrap_or_else(PoisonError::into_inner) {
+            Stage::Placed(place) => Some(place),
+            _ => None,
+        }
     }
 }

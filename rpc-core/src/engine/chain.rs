@@ -1,5 +1,7 @@
 //! One connection's requests as one chain.
 
+use rustc_hash::FxHashMap;
+
 use super::apart::BehindBinds;
 use super::attention::Seen;
 use super::capacity::SEND_WRS_CONTROL;
@@ -47,10 +49,9 @@ pub(super) struct Chain<'a, D: Device> {
     slab_grows: bool,
     registrar: &'a mut Registrar<D>,
     protocol: &'a mut crate::protocol::Connection,
-    pub(super) leases: &'a mut std::collections::HashMap<LeaseId, super::connection::Lease<D>>,
+    pub(super) leases: &'a mut FxHashMap<LeaseId, super::connection::Lease<D>>,
     pub(super) revoking: &'a mut std::collections::VecDeque<LeaseId>,
-    transfers:
-        &'a std::collections::HashMap<crate::protocol::TransferId, Vec<crate::mem::PayloadMut>>,
+    transfers: &'a FxHashMap<crate::protocol::TransferId, Vec<crate::mem::PayloadMut>>,
     share: &'a mut ReadShare,
     reads: &'a mut ReadTurn,
     read_at: &'a mut Seen,

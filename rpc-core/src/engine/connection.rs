@@ -1,8 +1,9 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_task::Task;
+use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use super::allowance::{Allowance, Allowed};
@@ -18,7 +19,7 @@ use super::read_share::ReadTurn;
 use super::send_queue::SendQueue;
 use super::silence::Moved;
 use super::submission::{
-    Answer, CallSubmission, ConnectionKey, Dispatch, Method, Negotiated, Observer, ReceivedBody,
+    Answer, ConnectionKey, Dispatch, Method, Negotiated, Observer, OutgoingCall, ReceivedBody,
     Terms,
 };
 use crate::cm::ControlStream;
@@ -58,10 +59,10 @@ pub(super) struct Connection<D: Device> {
     /// Calls of this side; the key is the token that the state machine gives back.
     pub(super) calls: Slab<Arc<CallCell>>,
     /// Handlers that became tasks. Dropping a task drops its future on this core.
-    pub(super) handlers: HashMap<CallId, Task<()>>,
+    pub(super) handlers: FxHashMap<CallId, Task<()>>,
     /// What the peer's method numbers mean: filled as it names them.
     pub(super) methods: Vec<Option<Method>>,
-    pub(super) leases: HashMap<LeaseId, Lease<D>>,
+    pub(super) leases: FxHashMap<LeaseId, Lease<D>>,
     /// Leases to invalidate with the next flush.
     pub(super) revoking: VecDeque<LeaseId>,
     /// A SEND whose windows must be bound first, on a device that needs that done apart.
@@ -69,7 +70,7 @@ pub(super) struct Connection<D: Device> {
     /// Whether what was posted last on such a device were binds or invalidations.
     pub(super) local_last: bool,
     /// Destinations of READs that are posted or may be posted.
-    pub(super) transfers: HashMap<TransferId, Vec<PayloadMut>>,
+    pub(super) transfers: FxHashMap<TransferId, Vec<PayloadMut>>,
     /// What of its core's READs are its own.
     pub(super) reads: ReadTurn,
     /// When a READ last brought something, or the first of those that are outstanding was posted.
@@ -151,7 +152,7 @@ pub(super) enum LeaseStage {
 
 /// A message that waits for windows or a lease.
 pub(super) enum Waiting {
-    Call(CallSubmission),
+    Call { cell: Arc<CallCell>, call: OutgoingCall },
     Answer { call: CallId, answer: Answer },
 }
 

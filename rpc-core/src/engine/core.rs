@@ -1,3 +1,5 @@
+mod rest;
+
 use std::future::Future;
 use std::os::fd::BorrowedFd;
 use std::panic::AssertUnwindSafe;
@@ -7,11 +9,12 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::alarms::{AlarmId, Alarms};
-use super::attention::Attention;
 use async_task::Runnable;
 
+use super::alarms::{AlarmId, Alarms};
+use super::attention::Attention;
 use super::capacity::{CALLS_PER_FLUSH, SUBMISSIONS_PER_TURN, TASKS_PER_TURN, TASKS_PER_TURN_TIME};
+use super::cell::CallCell;
 use super::clock::Clock;
 use super::drive::{Drive, Turn};
 use super::engine::{Engine, SOURCE_COMPLETIONS};
@@ -19,14 +22,9 @@ use super::executor::Joining;
 use super::local::Local;
 use super::shared::{CoreShared, Totals};
 use super::sleep::Ready;
-use super::submission::{ConnectionKey, Submission};
+use super::submission::ConnectionKey;
 use crate::Time;
-use crate::failpoint::{self, Point};
 use crate::verbs::Device;
-
-/// Looks at a device whose work is done by this machine's CPUs, before others may run: its kernel threads, if
-/// they have taken over. As long as they have not, each pause is a system call for nothing.
-const LOOKS_PER_YIELD: u32 = 8;
 
 /// Engines that nobody uses are polled this often.
 const UNUSED_EVERY: Duration = Duration::from_millis(1);
@@ -38,8 +36,6 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(1);
 /// Turns at most in which a core that was left alone learns what became of its connections; what is left
 /// then is left to the turns that follow.
 const CATCH_UP_TURNS: u32 = 64;
-/// A core with calls outstanding sleeps no longer than this: a lost notification is rescued then.
-const SAFETY_SLEEP: Duration = Duration::from_millis(100);
 /// A thread's event loop: mailbox, timers, tasks, and one engine for each device in use.
 ///
 /// It lives on one thread. A runtime gives each core a thread of its own, or a program turns it from
@@ -60,7 +56,7 @@ pub(crate) struct Core {
     /// A sleep was announced: what no look finds now does not end it.
     announced: bool,
     ready: Ready,
-    taken: Vec<Submission>,
+    taken: Vec<Arc<CallCell>>,
     sockets_seen: Time,
     published: Time,
     idle_since: Option<Time>,
@@ -155,35 +151,66 @@ impl Core {
         let missed = self.attention.turn(turn.now);
         let turn = Turn { missed, ..turn };
 
-        let mut work = 0;
+        let mut work = self.poll(&turn);
+        if std::mem::take(&mut self.rescued_by_timeout) && work > 0 && !self.was_notified() {
+            shared.counters.lost_wakeups.fetch_add(1, Ordering::Relaxed);
+        }
+        let given = shared.take_given();
+        // Most turns of a core that spins end here, and what comes meanwhile waits for this one to end.
+        let quiet = work == 0 && !given && self.is_quiet(turn.now);
+        if !quiet {
+            work += self.take_asked(&turn, given);
+        }
+        with_tasks();
+        if !quiet || local.has_work() {
+            // What they ask for goes out with this turn, and credits and acknowledgements ride with it.
+            work += self.take_local_submissions(&turn);
+            work += self.take_handler_ends(&turn);
+            work += self.flush(&turn);
+        }
+        self.publish(turn.now, PUBLISH_EVERY);
+        self.idle_since = if work > 0 { None } else { self.idle_since.or(Some(turn.now)) };
+        (Progress { work }, turn.now)
+    }
+
+    /// Takes what the devices have completed.
+    fn poll(&mut self, turn: &Turn<'_>) -> usize {
         // A core that may use RDMA has the software device as well: where nobody uses one, a look now and
         // then is enough.
         let all = self.announced || turn.now.since(self.all_polled) >= UNUSED_EVERY;
         if all {
             self.all_polled = turn.now;
         }
+        let mut work = 0;
         for engine in &mut self.engines {
             if all || !engine.is_unused() {
-                work += engine.poll(&turn);
+                work += engine.poll(turn);
             }
         }
-        if std::mem::take(&mut self.rescued_by_timeout) && work > 0 && !self.was_notified() {
-            shared.counters.lost_wakeups.fetch_add(1, Ordering::Relaxed);
-        }
-        work += self.take_submissions(&turn);
+        work
+    }
+
+    /// What programs, timers and tasks want of the core.
+    fn take_asked(&mut self, turn: &Turn<'_>, given: bool) -> usize {
+        let mut work = if given { self.take_given(turn) } else { 0 };
+        work += self.take_local_submissions(turn);
         for engine in &mut self.engines {
-            work += engine.fire_timers(&turn);
+            work += engine.fire_timers(turn);
         }
         work += self.alarms.fire(turn.now);
-        work += self.run_tasks(&turn);
-        with_tasks();
-        // What they ask for goes out with this turn, and credits and acknowledgements ride with it.
-        work += self.take_local_submissions(&turn);
-        work += self.take_handler_ends(&turn);
-        work += self.flush(&turn);
-        self.publish(turn.now, PUBLISH_EVERY);
-        self.idle_since = if work > 0 { None } else { self.idle_since.or(Some(turn.now)) };
-        (Progress { work }, turn.now)
+        work += self.run_tasks(turn, given);
+        if given && self.shared.has_work() {
+            self.shared.keep_given(); // more than a turn takes
+        }
+        work
+    }
+
+    /// Whether nothing is to be done, if no device has completed anything and no other thread has given
+    /// anything.
+    fn is_quiet(&self, now: Time) -> bool {
+        !self.local.has_work()
+            && self.alarms.next().is_none_or(|at| at > now)
+            && self.engines.iter().all(|engine| engine.is_quiet(now))
     }
 
     fn begin_turn<'a>(&self, shared: &'a Arc<CoreShared>, local: &'a Rc<Local>) -> Turn<'a> {
@@ -223,15 +250,15 @@ impl Core {
         self.engines.iter_mut().map(|engine| engine.flush(turn)).sum()
     }
 
-    fn submit(&mut self, turn: &Turn<'_>, submission: Submission) {
-        let Submission::Call(call) = submission;
+    fn submit(&mut self, turn: &Turn<'_>, call: Arc<CallCell>) {
         match self.engines.get_mut(usize::from(call.connection.engine)) {
             Some(engine) => engine.submit(turn, call),
             None => debug_assert!(false, "a connection key names an engine that never was"),
         }
     }
 
-    fn take_submissions(&mut self, turn: &Turn<'_>) -> usize {
+    /// What other threads have given, but for tasks.
+    fn take_given(&mut self, turn: &Turn<'_>) -> usize {
         let mut work = 0;
         while let Some(job) = self.shared.take_job() {
             job(self);
@@ -247,7 +274,6 @@ impl Core {
             self.submit(turn, submission);
         }
         self.taken = taken;
-        work += self.take_local_submissions(turn);
         while let Some(cell) = self.shared.take_abandoned() {
             work += 1;
             if let Some(place) = cell.place()
@@ -260,10 +286,10 @@ impl Core {
     }
 
     /// Runs ready tasks, within the turn's budget, and now and then sends what they asked for.
-    fn run_tasks(&mut self, turn: &Turn<'_>) -> usize {
+    fn run_tasks(&mut self, turn: &Turn<'_>, given: bool) -> usize {
         // Those woken by other threads take their place in the line, so that tasks which only yield
         // cannot keep them waiting.
-        for _ in 0..TASKS_PER_TURN {
+        for _ in 0..if given { TASKS_PER_TURN } else { 0 } {
             let Some(runnable) = self.shared.take_runnable() else { break };
             self.local.ready.borrow_mut().push_back(runnable);
         }
@@ -361,86 +387,6 @@ impl Core {
     /// A descriptor that is readable when [`turn`](Self::turn) has something to do.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.shared.sleeper.fd()
-    }
-
-    /// Arms every source of work and looks at each once more. True: nothing to do, and whatever
-    /// comes from now on makes [`fd`](Self::fd) readable.
-    pub(crate) fn prepare_to_sleep(&mut self) -> bool {
-        self.shared.sleeper.announce();
-        let mut armed = true;
-        for engine in &mut self.engines {
-            armed &= engine.arm();
-        }
-        // Not a whole turn: a look at descriptors takes notifications off them and ends the
-        // announcement, and nothing would be left to end the sleep that follows.
-        self.announced = true;
-        let idle = armed && self.work().0.is_idle() && !self.has_work();
-        self.announced = false;
-        if idle {
-            self.attention.rest(None);
-            let looks = cfg!(feature = "failpoints") && !self.has_outstanding();
-            if looks && self.shared.counters.connections.load(Ordering::Relaxed) > 0 {
-                failpoint::pass(Point::Idle);
-            }
-            self.publish(self.clock.now(), Duration::ZERO);
-        } else {
-            self.shared.sleeper.retract();
-        }
-        idle
-    }
-
-    fn has_work(&self) -> bool {
-        self.shared.has_work() || self.local.has_work()
-    }
-
-    /// How long a sleep that begins at `now` may last: until the next timer, and while a lost
-    /// notification could keep someone waiting, not long at all.
-    pub(crate) fn next_wake(&self, now: Time) -> Option<Duration> {
-        let timer = self.next_timer().map(|at| at.since(now));
-        timer.into_iter().chain(self.has_outstanding().then_some(SAFETY_SLEEP)).min()
-    }
-
-    /// Whether a lost notification could keep someone waiting.
-    pub(crate) fn has_outstanding(&self) -> bool {
-        self.engines.iter().any(|engine| engine.has_outstanding())
-    }
-
-    /// Sleeps until there is something to do, or until the next timer. Returns at once if there is
-    /// work, or if `woken` says so once the core has announced its sleep.
-    fn sleep(&mut self, woken: impl Fn() -> bool) {
-        if !self.prepare_to_sleep() {
-            return;
-        }
-        if woken() {
-            self.shared.sleeper.retract();
-            return;
-        }
-        let now = self.clock.now();
-        let timeout = self.next_wake(now);
-        self.attention.rest(timeout.map(|timeout| now + timeout));
-        self.wait_for_events(timeout);
-        self.rescued_by_timeout = timeout == Some(SAFETY_SLEEP) && self.ready.timed_out();
-        self.idle_since = None;
-    }
-
-    /// Between two looks of a core that spins.
-    fn pause(&mut self) {
-        self.looks = self.looks.wrapping_add(1);
-        if self.yields && self.looks.is_multiple_of(LOOKS_PER_YIELD) {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
-        }
-    }
-
-    /// There was nothing to do: spins on, or sleeps when that has lasted for the spinning time.
-    pub(crate) fn idle(&mut self, woken: impl Fn() -> bool) {
-        let idle_since = self.idle_since.unwrap_or(Time::ZERO);
-        if self.clock.now().since(idle_since) >= self.spin {
-            self.sleep(woken);
-        } else {
-            self.pause();
-        }
     }
 
     /// Runs `f` as part of this core: calls made in it take no hop.

@@ -11,7 +11,7 @@ use super::executor::Joining;
 use super::local::Local;
 use super::shared::{CoreShared, Totals};
 use super::sleep::Sleeper;
-use super::submission::{CallSubmission, ConnectionKey, HandlerEnd};
+use super::submission::{ConnectionKey, HandlerEnd};
 use crate::Time;
 
 /// What one turn of a core gives its engines: the time, read once, and the core's own queues.
@@ -74,7 +74,7 @@ pub(crate) trait Drive: Any {
     /// Completions into the state machines, receives reposted, arrived calls begun.
     fn poll(&mut self, turn: &Turn<'_>) -> usize;
     /// A call to make.
-    fn submit(&mut self, turn: &Turn<'_>, call: CallSubmission);
+    fn submit(&mut self, turn: &Turn<'_>, call: Arc<CallCell>);
     /// A call whose future was dropped.
     fn abandon(&mut self, turn: &Turn<'_>, place: CallPlace, cell: &Arc<CallCell>);
     /// A handler that ran as a task has ended.
@@ -83,6 +83,8 @@ pub(crate) trait Drive: Any {
     fn fire_timers(&mut self, turn: &Turn<'_>) -> usize;
     /// Everything that connections have to say, one chain of requests for each.
     fn flush(&mut self, turn: &Turn<'_>) -> usize;
+    /// Whether neither a timer is due nor anything to be posted.
+    fn is_quiet(&self, now: Time) -> bool;
     /// Adds its counters to those of its core.
     fn count(&self, totals: &mut Totals);
     /// The next deadline.

@@ -1,10 +1,12 @@
 use std::any::Any;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Waker;
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 use super::arrivals::{Arrived, Queue};
 use super::capacity::{
@@ -25,7 +27,7 @@ use super::shared::Totals;
 use super::shortage::Shortage;
 use super::sleep::Sleeper;
 use super::slots::Slots;
-use super::submission::{CallSubmission, ConnectionKey, HandlerEnd};
+use super::submission::{ConnectionKey, HandlerEnd};
 use super::teardown::Dying;
 use crate::cm::InstallDone;
 use crate::mem::{CoreCache, EagerConfig, EagerSlab, EagerSlot, Pool, Regions, Registrar, SlotId};
@@ -46,7 +48,7 @@ pub(crate) struct Engine<D: Device> {
     pub(super) pool: Pool,
     pub(super) cache: CoreCache,
     pub(super) connections: Slots<Connection<D>>,
-    pub(super) by_qp: HashMap<u32, u32>,
+    pub(super) by_qp: FxHashMap<u32, u32>,
     pub(super) windows: Vec<D::Mw>,
     pub(super) windows_made: u32,
     /// Where what may block is done; `None`: in place.
@@ -55,7 +57,7 @@ pub(crate) struct Engine<D: Device> {
     /// Connections that came and wait for eager buffers.
     pub(super) installs: Vec<(Install<D>, InstallDone)>,
     /// Connections whose QP is being destroyed, by a number of their own.
-    pub(super) dying: HashMap<u64, Dying<D>>,
+    pub(super) dying: FxHashMap<u64, Dying<D>>,
     pub(super) deaths: u64,
     /// Connections with something to say.
     pub(super) dirty: VecDeque<u32>,
@@ -236,14 +238,14 @@ impl<D: Device> Engine<D> {
             cache: pool.core_cache(),
             pool,
             connections: Slots::new(index),
-            by_qp: HashMap::new(),
+            by_qp: FxHashMap::default(),
             windows: Vec::new(),
             windows_made: 0,
             own_device: offload.is_none(),
             offload,
             awaited: Awaited::default(),
             installs: Vec::new(),
-            dying: HashMap::new(),
+            dying: FxHashMap::default(),
             deaths: 0,
             dirty: VecDeque::new(),
             starved: Vec::new(),
@@ -332,7 +334,7 @@ impl<D: Device> Drive for Engine<D> {
         work
     }
 
-    fn submit(&mut self, turn: &Turn<'_>, call: CallSubmission) {
+    fn submit(&mut self, turn: &Turn<'_>, call: Arc<CallCell>) {
         self.start_call(turn, call);
     }
 
@@ -352,6 +354,13 @@ impl<D: Device> Drive for Engine<D> {
         let posted = self.flush_shared(turn);
         self.keep_buffers(turn);
         posted
+    }
+
+    fn is_quiet(&self, now: Time) -> bool {
+        self.dirty.is_empty()
+            && !self.reads.has_turn()
+            && !self.wants_buffers(now)
+            && self.timers.peek().is_none_or(|Reverse((at, _))| *at > now)
     }
 
     fn count(&self, totals: &mut Totals) {

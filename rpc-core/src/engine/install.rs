@@ -1,9 +1,10 @@
 //! A connection that the control thread has made arrives at its core.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use slab::Slab;
 
 use super::allowance::Allowance;
@@ -112,13 +113,13 @@ impl<D: Device> Engine<D> {
             allowance,
             observer,
             calls: Slab::new(),
-            handlers: HashMap::new(),
+            handlers: FxHashMap::default(),
             methods: Vec::new(),
-            leases: HashMap::new(),
+            leases: FxHashMap::default(),
             revoking: VecDeque::new(),
             behind_binds: None,
             local_last: false,
-            transfers: HashMap::new(),
+            transfers: FxHashMap::default(),
             reads: ReadTurn::default(),
             read_at: Seen::now(turn),
             moved_bytes: 0,

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use async_task::{Runnable, Task};
 use slab::Slab;
 
+use super::cell::CallCell;
 use super::shared::CoreShared;
-use super::submission::{HandlerEnd, Submission};
+use super::submission::HandlerEnd;
 
 /// A core's queues that only its own thread touches.
 ///
@@ -18,7 +19,7 @@ use super::submission::{HandlerEnd, Submission};
 pub(crate) struct Local {
     pub(crate) shared: Arc<CoreShared>,
     pub(crate) ready: RefCell<VecDeque<Runnable>>,
-    pub(crate) submissions: RefCell<VecDeque<Submission>>,
+    pub(crate) submissions: RefCell<VecDeque<Arc<CallCell>>>,
     pub(crate) ended: RefCell<VecDeque<HandlerEnd>>,
     /// Tasks that were placed on the core and have not ended: they end with it.
     pub(crate) tasks: RefCell<Slab<Option<Task<()>>>>,
@@ -91,18 +92,10 @@ pub(crate) fn with_current<R>(shared: &CoreShared, f: impl FnOnce(&Local) -> R) 
         .flatten()
 }
 
-/// Queues a submission on the current core if it is the submission's; gives it back otherwise.
-pub(crate) fn submit_if_current(shared: &CoreShared, submission: Submission) -> Option<Submission> {
-    // Looked at first, since a submission is large to be moved into a closure and out of it again.
-    if with_current(shared, |_| ()).is_none() {
-        return Some(submission);
-    }
-    CURRENT.with(|current| {
-        if let Some(local) = &*current.borrow() {
-            local.submissions.borrow_mut().push_back(submission);
-        }
-    });
-    None
+/// Queues a call on the current core if it is the call's. False: it is not.
+pub(crate) fn submit_if_current(shared: &CoreShared, call: &Arc<CallCell>) -> bool {
+    with_current(shared, |local| local.submissions.borrow_mut().push_back(Arc::clone(call)))
+        .is_some()
 }
 
 /// Queues a task on the current core if it is the task's; gives it back otherwise.

@@ -70,6 +70,6 @@ pub(crate) use offload::Offload;
 pub use queue_counters::QueueCounters;
 pub(crate) use shared::CoreShared;
 pub(crate) use submission::{
-    Answer, Answered, CallSubmission, ConnectionKey, Dispatch, HandlerFuture, IncomingCall, Method,
-    Negotiated, Observer, OutgoingCall, ReceivedBody, Submission, Terms,
+    Answer, Answered, ConnectionKey, Dispatch, HandlerFuture, IncomingCall, Method, Negotiated,
+    Observer, OutgoingCall, ReceivedBody, Terms,
 };

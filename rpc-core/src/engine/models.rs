@@ -15,7 +15,7 @@ use super::executor::JoinHandle;
 use super::shared::CoreShared;
 use super::sleep::Ready;
 use super::submission::ReceivedBody;
-use super::{CallSubmission, ConnectionKey, OutgoingCall, Reply, Submission};
+use super::{ConnectionKey, OutgoingCall, Reply};
 use crate::Status;
 use crate::sync::model::{block_on, explore, explore_within};
 
@@ -27,9 +27,8 @@ fn run_core(shared: &Arc<CoreShared>) -> loom::thread::JoinHandle<()> {
     })
 }
 
-fn call_on(shared: &Arc<CoreShared>) -> (Arc<CallCell>, Submission) {
+fn call_on(shared: &Arc<CoreShared>) -> Arc<CallCell> {
     let connection = ConnectionKey { engine: 0, slot: 0, generation: 0 };
-    let cell = CallCell::new(Arc::clone(shared));
     let call = OutgoingCall {
         method: "/model",
         deadline: None,
@@ -37,7 +36,7 @@ fn call_on(shared: &Arc<CoreShared>) -> (Arc<CallCell>, Submission) {
         metadata: bytes::Bytes::new(),
         body: crate::codec::Outbound::default(),
     };
-    (Arc::clone(&cell), Submission::Call(CallSubmission { connection, cell, call }))
+    CallCell::new(Arc::clone(shared), connection, call)
 }
 
 fn reply() -> Result<Reply, Status> {
@@ -104,6 +103,34 @@ fn two_threads_wake_one_core() {
     });
 }
 
+/// Two threads give a core something that spins and never looks at its queues but when it is told to: it takes
+/// both.
+///
+/// Fails when `wake_for_given` comes before the push.
+#[test]
+fn a_core_that_spins_takes_what_two_threads_give_it() {
+    explore_within(2, "a core that spins takes what two threads give it", || {
+        let shared = CoreShared::new(0).unwrap();
+        let threads = [(), ()].map(|()| {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || shared.run_on_core(Box::new(|_| ())))
+        });
+        let mut found = 0;
+        while found < 2 {
+            if !shared.take_given() {
+                loom::thread::yield_now();
+                continue;
+            }
+            while shared.take_job().is_some() {
+                found += 1;
+            }
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
 /// A job given while its core ends is run or dropped, so that who waits for it hears of it.
 ///
 /// Fails when `run_on_core` asks whether the core has stopped before it pushes.
@@ -133,8 +160,8 @@ fn a_call_given_to_a_core_that_ends_is_ended() {
         let thread = loom::thread::spawn(move || {
             Core::new(core, Clock::new(), vec![], Duration::ZERO).unwrap().shut_down();
         });
-        let (cell, submission) = call_on(&shared);
-        assert!(shared.submit(submission).is_ok());
+        let cell = call_on(&shared);
+        assert!(shared.submit(Arc::clone(&cell)).is_ok());
         assert!(block_on(poll_fn(|context| cell.poll(context))).is_err());
         thread.join().unwrap();
     });
@@ -147,21 +174,19 @@ fn a_call_given_to_a_core_that_ends_is_ended() {
 fn a_call_that_finds_the_mailbox_full_goes_in_when_there_is_room() {
     explore("a call that finds the mailbox full goes in when there is room", || {
         let shared = CoreShared::with_room(0, 1).unwrap();
-        let (_first, submission) = call_on(&shared);
-        assert!(shared.submit(submission).is_ok());
+        assert!(shared.submit(call_on(&shared)).is_ok());
         let core = Arc::clone(&shared);
         let thread = loom::thread::spawn(move || {
             let mut taken = Vec::new();
             core.take_submissions(&mut taken, 1);
         });
-        let (_second, submission) = call_on(&shared);
-        let mut submission = Some(submission);
+        let mut second = Some(call_on(&shared));
         block_on(poll_fn(|context| {
             // As the stub does.
-            match shared.submit(submission.take().expect("polled after its end")) {
+            match shared.submit(second.take().expect("polled after its end")) {
                 Ok(()) => std::task::Poll::Ready(()),
                 Err(refused) => {
-                    submission = Some(refused);
+                    second = Some(refused);
                     shared.wait_for_room(context.waker());
                     std::task::Poll::Pending
                 }
@@ -178,7 +203,7 @@ fn a_call_that_finds_the_mailbox_full_goes_in_when_there_is_room() {
 fn a_call_that_ends_while_its_caller_begins_to_wait_wakes_it() {
     explore("a call that ends while its caller begins to wait wakes it", || {
         let shared = CoreShared::new(0).unwrap();
-        let cell = CallCell::new(shared);
+        let cell = call_on(&shared);
         let core = Arc::clone(&cell);
         let thread = loom::thread::spawn(move || core.complete(reply()));
         assert!(block_on(poll_fn(|context| cell.poll(context))).is_ok());
@@ -193,7 +218,7 @@ fn a_call_that_ends_while_its_caller_begins_to_wait_wakes_it() {
 fn a_call_that_ends_while_its_caller_goes_is_cancelled_at_most_once() {
     explore("a call that ends while its caller goes is cancelled at most once", || {
         let shared = CoreShared::new(0).unwrap();
-        let cell = CallCell::new(Arc::clone(&shared));
+        let cell = call_on(&shared);
         let (core, other) = (Arc::clone(&cell), Arc::clone(&cell));
         let threads = [
             loom::thread::spawn(move || core.complete(reply())),

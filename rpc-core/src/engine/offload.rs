@@ -177,15 +177,19 @@ impl<D: Device> Engine<D> {
         );
     }
 
+    /// Whether eager buffers are to be asked for.
+    pub(super) fn wants_buffers(&self, now: Time) -> bool {
+        self.offload.is_some()
+            && !self.awaited.chunk
+            && now >= self.awaited.chunk_again
+            && self.slab.slots_free() < EAGER_LOW_SLOTS
+            && self.slab.can_grow()
+    }
+
     /// With an offload the slab does not grow by itself: the next chunk is asked for before the last
     /// buffers are used.
     pub(super) fn keep_buffers(&mut self, turn: &Turn<'_>) {
-        if self.offload.is_none()
-            || self.awaited.chunk
-            || turn.now < self.awaited.chunk_again
-            || self.slab.slots_free() >= EAGER_LOW_SLOTS
-            || !self.slab.can_grow()
-        {
+        if !self.wants_buffers(turn.now) {
             return;
         }
         self.awaited.chunk = true;

@@ -70,6 +70,11 @@ impl ReadShare {
         if self.has_room(READ_QUANTUM) { self.line.pop_front() } else { None }
     }
 
+    /// Whether there is one.
+    pub(super) fn has_turn(&self) -> bool {
+        !self.line.is_empty() && self.has_room(READ_QUANTUM)
+    }
+
     /// Gives the connection its turn.
     pub(super) fn grant(&mut self, turn: &mut ReadTurn) {
         turn.waits = false;

@@ -9,7 +9,6 @@ use super::cell::CallCell;
 use super::local;
 use super::queue_counters::QueueCounters;
 use super::sleep::Sleeper;
-use super::submission::Submission;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{ArrayQueue, Mutex, SegQueue};
 
@@ -26,13 +25,16 @@ pub(crate) struct CoreShared {
     pub(crate) index: usize,
     pub(crate) sleeper: Sleeper,
     pub(crate) counters: CoreCounters,
-    submissions: ArrayQueue<Submission>,
+    submissions: ArrayQueue<Arc<CallCell>>,
     /// Submitters that found the mailbox full.
     waiting: Mutex<Vec<Waker>>,
     has_waiting: AtomicBool,
     abandoned: SegQueue<Arc<CallCell>>,
     runnable: SegQueue<Runnable>,
     jobs: SegQueue<Job>,
+    /// Something was put into one of the queues since the core last emptied them: a core that spins looks
+    /// at this alone.
+    given: AtomicBool,
     stopped: AtomicBool,
 }
 
@@ -134,17 +136,35 @@ impl CoreShared {
             abandoned: SegQueue::new(),
             runnable: SegQueue::new(),
             jobs: SegQueue::new(),
+            given: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
         }))
     }
 
     /// Hands a submission over; gives it back if the mailbox is full.
-    #[expect(clippy::result_large_err, reason = "the call goes back where it came from, unboxed")]
-    pub(crate) fn submit(&self, submission: Submission) -> Result<(), Submission> {
-        self.submissions.push(submission)?;
-        self.sleeper.wake();
+    pub(crate) fn submit(&self, call: Arc<CallCell>) -> Result<(), Arc<CallCell>> {
+        self.submissions.push(call)?;
+        self.wake_for_given();
         self.end_if_stopped();
         Ok(())
+    }
+
+    /// Something was put into a queue.
+    fn wake_for_given(&self) {
+        self.given.store(true, Ordering::Release);
+        self.sleeper.wake();
+    }
+
+    /// The core's side: whether the queues are to be looked at. What is left in them then, or comes later, must
+    /// be [`keep_given`](Self::keep_given) or says so itself.
+    pub(crate) fn take_given(&self) -> bool {
+        // The swap reads what was stored last, and with it sees what was pushed before that.
+        self.given.load(Ordering::Relaxed) && self.given.swap(false, Ordering::AcqRel)
+    }
+
+    /// The core's side: there is something in the queues that it has not taken.
+    pub(crate) fn keep_given(&self) {
+        self.given.store(true, Ordering::Release);
     }
 
     /// A core that has stopped takes nothing any more: whoever pushes after that ends it here.
@@ -190,7 +210,7 @@ impl CoreShared {
     }
 
     /// The core's side: at most `max` submissions, then whoever waited for room.
-    pub(crate) fn take_submissions(&self, into: &mut Vec<Submission>, max: usize) {
+    pub(crate) fn take_submissions(&self, into: &mut Vec<Arc<CallCell>>, max: usize) {
         for _ in 0..max {
             let Some(submission) = self.submissions.pop() else { break };
             into.push(submission);
@@ -202,7 +222,7 @@ impl CoreShared {
 
     pub(crate) fn abandon(&self, cell: Arc<CallCell>) {
         self.abandoned.push(cell);
-        self.sleeper.wake();
+        self.wake_for_given();
     }
 
     pub(crate) fn take_abandoned(&self) -> Option<Arc<CallCell>> {
@@ -213,7 +233,7 @@ impl CoreShared {
     pub(crate) fn schedule(&self, runnable: Runnable) {
         if let Some(runnable) = local::push_if_current(self, runnable) {
             self.runnable.push(runnable);
-            self.sleeper.wake();
+            self.wake_for_given();
         }
     }
 
@@ -223,7 +243,7 @@ impl CoreShared {
 
     pub(crate) fn run_on_core(&self, job: Job) {
         self.jobs.push(job);
-        self.sleeper.wake();
+        self.wake_for_given();
         self.end_if_stopped();
     }
 

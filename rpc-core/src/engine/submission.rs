@@ -7,10 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::allowance::{Allowance, Allowed};
-use super::cell::CallCell;
 use crate::codec::{InSegment, Outbound, Segments};
 use crate::protocol::CallId;
-use crate::{Execution, Metadata, Peer, Status, Time};
+use crate::{Metadata, Peer, Status, Time};
 
 /// Names a connection of a core; stale after the connection has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,28 +20,7 @@ pub(crate) struct ConnectionKey {
     pub(crate) generation: u32,
 }
 
-/// Work that a program gives a core.
-pub(crate) enum Submission {
-    /// A call to make.
-    Call(CallSubmission),
-}
-
-impl Submission {
-    /// Ends it because nobody will take it.
-    pub(crate) fn fail(self, why: &str) {
-        let Self::Call(call) = self;
-        call.cell.complete(Err(Status::unavailable(why).with_execution(Execution::NotExecuted)));
-    }
-}
-
-/// A call, encoded, its large pieces in payload memory.
-pub(crate) struct CallSubmission {
-    pub(crate) connection: ConnectionKey,
-    pub(crate) cell: Arc<CallCell>,
-    pub(crate) call: OutgoingCall,
-}
-
-/// The call itself.
+/// A call to be made, encoded, its large pieces in payload memory.
 pub(crate) struct OutgoingCall {
     pub(crate) method: &'static str,
     pub(crate) deadline: Option<Time>,

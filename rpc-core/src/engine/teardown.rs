@@ -4,9 +4,10 @@
 //! then its windows are deallocated (a QP in error cannot invalidate them), then the QP is destroyed,
 //! and only then is any memory that the device could have touched free again.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use rustc_hash::FxHashMap;
 
 use super::connection::{Connection, Stage, Waiting};
 use super::drive::Turn;
@@ -150,9 +151,9 @@ fn named(peer: &Peer) -> String {
     named
 }
 
-/// Empties a map in the order of its keys: a hasher's order differs from run to run, and what ends with
+/// Empties a map in the order of its keys: a hasher's order is no order at all, and what ends with
 /// a connection is seen by handlers and by the device.
-fn in_order<K: Ord, V>(map: &mut HashMap<K, V>) -> Vec<V> {
+fn in_order<K: Ord, V>(map: &mut FxHashMap<K, V>) -> Vec<V> {
     let mut entries: Vec<(K, V)> = map.drain().collect();
     entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     entries.into_iter().map(|(_, value)| value).collect()
@@ -186,8 +187,8 @@ impl<D: Device> Engine<D> {
         let reason = LossReason { kind: loss.kind(), message: text.as_str().into() };
         connection.protocol.on_lost(turn.now, reason);
         for waiting in std::mem::take(&mut connection.waiting) {
-            if let Waiting::Call(call) = waiting {
-                call.cell.complete(Err(
+            if let Waiting::Call { cell, .. } = waiting {
+                cell.complete(Err(
                     Status::unavailable(&*text).with_execution(Execution::NotExecuted)
                 ));
             }

@@ -64,11 +64,10 @@ impl<D: Device> Registrar<D> {
     /// As [`Regions::register`].
     pub fn eager_lkey(&mut self, slab: &EagerSlab, chunk: ChunkId) -> Result<Lkey, VerbsError> {
         let cell = cell(&mut self.chunks, chunk.index());
-        let mr = match cell.take() {
-            Some(mr) => mr,
-            None => self.regions.register_chunk(slab.region(chunk))?,
-        };
-        Ok(cell.insert(mr).lkey())
+        if let Some(mr) = cell {
+            return Ok(mr.lkey());
+        }
+        Ok(cell.insert(self.regions.register_chunk(slab.region(chunk))?).lkey())
     }
 
     /// Notes the region of a chunk that was registered elsewhere.

@@ -117,6 +117,12 @@ impl Outgoing {
         self.table.remove(id.key())
     }
 
+    /// Takes a call out of which nothing is needed any more but its token.
+    pub(crate) fn finish(&mut self, id: CallId) -> Option<u64> {
+        let token = self.get(id)?.token;
+        self.table.discard(id.key()).then_some(token)
+    }
+
     /// All of them, oldest first.
     pub(crate) fn ids(&self) -> Vec<CallId> {
         self.table.keys().into_iter().map(|key| CallId(key | self.bit)).collect()
@@ -243,6 +249,13 @@ impl Incoming {
             return None;
         }
         self.table.remove(id.key())
+    }
+
+    /// The same for a call of which nothing is needed any more.
+    pub(crate) fn discard(&mut self, id: CallId) {
+        if self.is_theirs(id.0) {
+            self.table.discard(id.key());
+        }
     }
 
     /// All of them, oldest first.

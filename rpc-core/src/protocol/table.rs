@@ -93,6 +93,20 @@ impl<T> Table<T> {
         Some(value)
     }
 
+    /// Drops an entry where it lies; says whether there was one. What is in it may be large, and whoever
+    /// does not need it need not move it.
+    pub(crate) fn discard(&mut self, key: u64) -> bool {
+        let slot = key & SLOT_MASK;
+        let entry = self.entries.get_mut(slot as usize);
+        let Some(entry) = entry.filter(|e| e.counter == key >> SLOT_BITS && e.value.is_some())
+        else {
+            return false;
+        };
+        entry.value = None;
+        self.free.push(slot as u32);
+        true
+    }
+
     /// The key of what is in a slot now.
     pub(crate) fn key_of_slot(&self, slot: usize) -> Option<u64> {
         let entry = self.entries.get(slot)?;
@@ -132,5 +146,8 @@ mod tests {
         assert!(c > b && c & SLOT_MASK == a & SLOT_MASK);
         assert_eq!((table.get(a), table.get(c)), (None, Some(&'c')));
         assert_eq!(table.keys(), [b, c]);
+        assert!(table.discard(b) && !table.discard(b) && !table.discard(a));
+        let d = table.insert('d').unwrap();
+        assert_eq!((table.get(b), table.get(d), table.len()), (None, Some(&'d'), 2));
     }
 }

@@ -90,11 +90,11 @@ impl Connection {
             InState::Running => self.events.push_back(Event::Cancelled { call, why }),
             InState::Cancelled => return false,
             InState::Fetching(transfer) => {
-                self.incoming.remove(call);
+                self.incoming.discard(call);
                 self.abandon(transfer, ReleaseOutcome::Skipped);
             }
             InState::Answered(answer) => {
-                self.incoming.remove(call);
+                self.incoming.discard(call);
                 if let Some(lease) = answer.body.lease {
                     self.revoke(lease, false);
                 }

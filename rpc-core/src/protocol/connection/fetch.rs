@@ -102,8 +102,7 @@ impl Connection {
                 }
             }
             Held::Answer { call, status, metadata, body } => {
-                if let Some(slot) = self.outgoing.remove(call) {
-                    let token = slot.token;
+                if let Some(token) = self.outgoing.finish(call) {
                     self.events.push_back(Event::Answer { token, status, metadata, body });
                 }
             }
@@ -148,8 +147,8 @@ impl Connection {
         kind: FailureKind,
         message: impl Into<Cow<'static, str>>,
     ) {
-        if let Some(slot) = self.outgoing.remove(call) {
-            self.failed(slot.token, kind, message, Execution::Executed);
+        if let Some(token) = self.outgoing.finish(call) {
+            self.failed(token, kind, message, Execution::Executed);
         }
     }
 

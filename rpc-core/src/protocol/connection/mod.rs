@@ -277,7 +277,7 @@ impl Connection {
         let running = match self.incoming.get(call).map(|slot| &slot.state) {
             Some(InState::Running) => !self.is_closed(),
             Some(InState::Cancelled) => {
-                self.incoming.remove(call);
+                self.incoming.discard(call);
                 false
             }
             _ => false,
@@ -335,7 +335,7 @@ impl Connection {
     pub fn refuse(&mut self, _now: Time, call: CallId, code: u32, message: &str) {
         match self.incoming.get(call).map(|slot| &slot.state) {
             Some(InState::Running) => self.refuse_incoming(call, code, message.to_owned().into()),
-            Some(InState::Cancelled) => drop(self.incoming.remove(call)),
+            Some(InState::Cancelled) => self.incoming.discard(call),
             _ => self.counters.misuses += 1,
         }
         self.settle();
@@ -344,7 +344,7 @@ impl Connection {
     /// The handler of a call that was `Cancelled` has ended: the call counts no more.
     pub fn end_incoming(&mut self, _now: Time, call: CallId) {
         match self.incoming.get(call).map(|slot| &slot.state) {
-            Some(InState::Cancelled) => drop(self.incoming.remove(call)),
+            Some(InState::Cancelled) => self.incoming.discard(call),
             _ => self.counters.misuses += 1,
         }
         self.settle();

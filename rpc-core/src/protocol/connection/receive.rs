@@ -320,9 +320,9 @@ impl Connection {
         let metadata = copied(response.metadata);
         match self.begin_fetch(&response.segments) {
             None => {
-                let Some(slot) = self.outgoing.remove(call) else { return };
+                let Some(token) = self.outgoing.finish(call) else { return };
                 let body = in_body(&response.segments, response.inline, None);
-                self.events.push_back(Event::Answer { token: slot.token, status, metadata, body });
+                self.events.push_back(Event::Answer { token, status, metadata, body });
             }
             Some(Err(message)) => self.fail_answered(call, FailureKind::Exhausted, message),
             Some(Ok(transfer)) => {
@@ -345,9 +345,9 @@ impl Connection {
             return self.on_late_answer();
         };
         self.stray.progress();
-        if let Some(slot) = self.outgoing.remove(call) {
+        if let Some(token) = self.outgoing.finish(call) {
             let (kind, message) = (FailureKind::Refused(code), text.to_owned());
-            self.failed(slot.token, kind, message, Execution::NotExecuted);
+            self.failed(token, kind, message, Execution::NotExecuted);
         }
         Ok(())
     }

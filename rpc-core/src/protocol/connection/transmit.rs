@@ -213,7 +213,7 @@ impl Connection {
             let frame = response_frame(answer);
             put(&mut filling.writer, FrameType::Response, slot.wire, |w| frame.encode(w))?;
             self.outbox.lane(urgent).answers.pop();
-            self.incoming.remove(call);
+            self.incoming.discard(call);
             // A CANCEL may be on its way.
             self.stray.expect_cancel();
             if let Some(lease) = lease {
