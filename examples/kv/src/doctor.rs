@@ -3,8 +3,8 @@ use std::time::{Duration, Instant};
 use comfy_table::{Table, presets};
 use rpc_core::bytes::Bytes;
 use rpc_core::cm::Address;
-use rpc_core::doctor::{Doctor, Report, Severity, remedy};
-use rpc_core::{Channel, Code, ConnectionInfo, Runtime};
+use rpc_core::doctor::{Doctor, Report, Severity, failed_here, remedy};
+use rpc_core::{Channel, Code, ConnectionInfo, Runtime, Status};
 use serde_json::{Value, json};
 
 use crate::cli::DoctorArgs;
@@ -21,6 +21,8 @@ const LARGE_BYTES: usize = 1 << 20;
 /// What a packet of RoCE has beside its payload at most, with room for what drivers keep free (rxe: 80 bytes,
 /// others: up to 104).
 const PACKET_HEADERS: u32 = 104;
+/// What builds this program for RDMA.
+const REBUILD: &str = "cargo build --release -p kv --features verbs";
 /// A key that nobody uses; no call of the doctor changes it.
 const KEY: &[u8] = b"\0kv doctor";
 /// A version that no key ever has: a put that expects it stores nothing.
@@ -30,7 +32,7 @@ const NO_VERSION: u64 = u64::MAX;
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
     let address = args.addr.as_deref().map(Address::parse).transpose();
     let address = address.map_err(|error| Failure::new(error.to_string()))?;
-    let mut doctor = Doctor::new();
+    let mut doctor = Doctor::new().rebuild(REBUILD);
     if let Some(address) = &address {
         doctor = doctor.address(address);
     }
@@ -72,19 +74,29 @@ fn visit(addr: &str, args: &DoctorArgs, doctor: &Doctor, report: &mut Report) {
                 format!("{} µs, the median of {LARGE_CALLS}: {speed:.0} MB/s", micros(times.large));
             report.fact(of, "call of 1 MiB", large);
         }
-        Err(status) => report.problem(
-            Severity::Error,
-            of,
-            format!("no call to {addr} succeeds ({:?})", status.code()),
-            status.message(),
-            match status.code() {
-                Code::Unimplemented => {
-                    "the address of a kv server: another service answers here".into()
-                }
-                _ => remedy(&status),
-            },
-        ),
+        Err(status) => failed(addr, &status, report),
     }
+}
+
+/// No call succeeded: one more error, unless the errors of this machine are why.
+fn failed(addr: &str, status: &Status, report: &mut Report) {
+    let of = "connection";
+    if failed_here(status) && !report.is_healthy() {
+        report.problem(
+            Severity::Note,
+            of,
+            format!("{addr} was not asked"),
+            status.message(),
+            "what mends the error above",
+        );
+        return;
+    }
+    let fix = match status.code() {
+        Code::Unimplemented => "the address of a kv server: another service answers here".into(),
+        _ => remedy(status),
+    };
+    let what = format!("no call to {addr} succeeds ({:?})", status.code());
+    report.problem(Severity::Error, of, what, status.message(), fix);
 }
 
 /// Everything that was negotiated. `device`: the name of the RDMA device that carries it.
@@ -149,7 +161,7 @@ struct Times {
 }
 
 /// Times calls that change nothing.
-async fn time_calls(channel: &Channel) -> Result<Times, rpc_core::Status> {
+async fn time_calls(channel: &Channel) -> Result<Times, Status> {
     let client = KvClient::new(channel.clone());
     let mut small = Vec::with_capacity(SMALL_CALLS);
     // The first one names its method, and is not counted.
@@ -171,7 +183,7 @@ async fn time_calls(channel: &Channel) -> Result<Times, rpc_core::Status> {
             Err(status) if status.code() == Code::Aborted => large.push(began.elapsed()),
             Err(status) => return Err(status),
             Ok(_) => {
-                return Err(rpc_core::Status::internal(
+                return Err(Status::internal(
                     "a put that expects a version which is never given was done",
                 ));
             }
@@ -206,11 +218,17 @@ fn to_text(report: &Report) -> String {
     }
     let count =
         |severity| report.problems.iter().filter(|problem| problem.severity == severity).count();
-    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    text.push_str(&match (errors, warnings) {
-        (0, 0) => "\nhealthy: nothing is wrong\n".to_owned(),
-        (0, warnings) => format!("\nhealthy, with {warnings} warning(s)\n"),
-        (errors, warnings) => format!("\n{errors} error(s), {warnings} warning(s)\n"),
+    let of = |count: usize, name: &str| {
+        let plural = if count == 1 { "" } else { "s" };
+        (count > 0).then(|| format!("{count} {name}{plural}"))
+    };
+    let less_bad = [of(count(Severity::Warning), "warning"), of(count(Severity::Note), "note")];
+    let less_bad = less_bad.into_iter().flatten().collect::<Vec<_>>().join(" and ");
+    text.push_str(&match (of(count(Severity::Error), "error"), &*less_bad) {
+        (None, "") => "\nhealthy: nothing is wrong\n".to_owned(),
+        (None, less_bad) => format!("\nhealthy, with {less_bad}\n"),
+        (Some(errors), "") => format!("\n{errors}\n"),
+        (Some(errors), less_bad) => format!("\n{errors}; {less_bad}\n"),
     });
     text
 }

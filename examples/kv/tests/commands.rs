@@ -420,9 +420,40 @@ fn doctor_lists_what_there_is_and_ends_with_1_if_something_must_be_mended() {
     assert_ended(&kv(&["doctor", "nonsense"]).output().unwrap(), 2);
 }
 
+/// A script that sees one error has one thing to mend: the device that is missing, or the build.
+#[test]
+fn doctor_says_once_that_there_is_no_rdma_where_an_address_asks_for_it() {
+    let addr = "rdma://127.0.0.1:1?device=none_0";
+    let output = kv(&["doctor", addr, "--timeout", "5", "--memory", "1MiB"]).output().unwrap();
+    assert_ended(&output, 1);
+    let text = stdout(&output);
+    let errors: Vec<&str> = text.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(errors.len(), 1, "{text}");
+    assert!(text.contains("was not asked"), "{text}");
+    if !cfg!(feature = "verbs") {
+        assert!(text.contains("fix:   cargo build --release -p kv --features verbs"), "{text}");
+    }
+}
+
+/// On a machine without RDMA the software device is what there is, and nothing is wrong with it.
+#[test]
+fn doctor_of_a_machine_without_rdma_is_healthy_and_says_what_would_bring_it() {
+    let output = kv(&["doctor", "--memory", "1MiB"]).output().unwrap();
+    if !stdout(&output).contains("soft:// is what there is") {
+        return; // This machine has RDMA.
+    }
+    assert_ended(&output, 0);
+    let text = stdout(&output);
+    for part in ["note: machine: there is no RDMA device", "rdma link add", "healthy, with 1 note"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().count() <= 40, "one screen: {text}");
+}
+
 /// What answers at an address may be a web server, and a budget may be one that no runtime takes.
 #[test]
-fn doctor_names_a_server_of_another_protocol_and_a_budget_that_is_too_small() {
+fn doctor_names_a_server_of_another_protocol_and_a_budget_that_cannot_be() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = format!("soft://{}", listener.local_addr().unwrap());
     let web = std::thread::spawn(move || {
@@ -443,6 +474,10 @@ fn doctor_names_a_server_of_another_protocol_and_a_budget_that_is_too_small() {
     let output = kv(&["doctor", "--memory", "3"]).output().unwrap();
     assert_ended(&output, 1);
     assert!(stdout(&output).contains("a budget of 262144 bytes or more"), "{}", stdout(&output));
+    // No machine has as much.
+    let output = kv(&["doctor", "--memory", "900000GiB"]).output().unwrap();
+    assert_ended(&output, 1);
+    assert!(stdout(&output).contains("a budget of at most "), "{}", stdout(&output));
     let output = kv(&["doctor", "--memory", "-1"]).output().unwrap();
     assert_ended(&output, 2);
     let output = kv(&["doctor", "--memory", "many"]).output().unwrap();

@@ -1,11 +1,12 @@
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 
 use super::files::Files;
 use super::machine::{may_use_node, nodes};
-use super::netdev::Netdev;
+use super::port::Port;
 use super::report::{Report, Severity};
-use super::{Wanted, port};
+use super::{Wanted, address, port, software};
 use crate::cm::{RdmaOptions, Scheme};
 
 /// Where the kernel lists its devices, whatever libraries know of them.
@@ -13,10 +14,26 @@ const DEVICES: &str = "/sys/class/infiniband";
 /// Where it lists the files by which programs reach them.
 const DEVICE_FILES: &str = "/sys/class/infiniband_verbs";
 
-/// Looks at every device; how many there are.
+/// Devices that are looked at: machines have up to 16 cards, and more devices are virtual functions of them, each
+/// like the other. The one that an address names is always among them.
+const DEVICES_MAX: usize = 32;
+/// Ports of a device that are looked at: cards have two at most.
+const PORTS_MAX: usize = 8;
+
+/// The files by which programs reach devices: by device, so that many of them are looked through once.
+struct DeviceFiles(HashMap<String, String>);
+
+impl DeviceFiles {
+    fn new(files: &Files) -> Self {
+        let of = |file: String| Some((files.read(&format!("{DEVICE_FILES}/{file}/ibdev"))?, file));
+        Self(files.names(DEVICE_FILES).into_iter().filter_map(of).collect())
+    }
+}
+
+/// Looks at the devices; how many there are.
 pub(super) fn examine(files: &Files, wanted: &Wanted, opens: bool, report: &mut Report) -> usize {
-    let options = &wanted.options;
-    let devices = files.names(DEVICES);
+    let mut devices = files.names(DEVICES);
+    let count = devices.len();
     if devices.is_empty() {
         report.fact(
             "machine",
@@ -25,45 +42,54 @@ pub(super) fn examine(files: &Files, wanted: &Wanted, opens: bool, report: &mut 
         );
         without(files, wanted, report);
     } else {
-        report.fact("machine", "RDMA devices", devices.join(", "));
-        programs(files, report);
+        let more = count.saturating_sub(DEVICES_MAX);
+        if more > 0 {
+            // The one that is named first: the others keep their order.
+            devices.sort_by_key(|name| wanted.options.device.as_ref() != Some(name));
+        }
+        let mut names = devices[..count - more].join(", ");
+        if more > 0 {
+            names.push_str(&format!(", and {more} more, which are not looked at"));
+        }
+        report.fact("machine", "RDMA devices", names);
     }
-    for name in &devices {
-        examine_one(files, name, wanted, opens, report);
-    }
-    if let Some(wanted) = options.device.as_ref().filter(|wanted| !devices.contains(wanted)) {
+    let paths = DeviceFiles::new(files);
+    if count > 0 && paths.0.is_empty() {
         report.problem(
             Severity::Error,
-            "address",
-            format!("there is no RDMA device {wanted:?}"),
-            "the name in ?device= is another machine's, or its driver is not loaded",
-            match devices.first() {
-                None => format!(
-                    "leave ?device= out; {} makes a software one, ?device=rxe0",
-                    make_one(files)
-                ),
-                Some(first) => format!("?device={first}"),
-            },
+            "machine",
+            "the kernel has RDMA devices, and lets no program use them",
+            "its module ib_uverbs is not loaded",
+            "modprobe ib_uverbs",
         );
     }
-    devices.len()
+    let looked_at = devices.iter().take(DEVICES_MAX);
+    let ports: Vec<Port> =
+        looked_at.flat_map(|name| examine_one(files, name, &paths, opens, report)).collect();
+    address::examine(files, wanted, &devices, &ports, report);
+    count
 }
 
 /// There is no device: whether that is what was asked for.
 fn without(files: &Files, wanted: &Wanted, report: &mut Report) {
     let module = files.exists("/sys/module/ib_uverbs");
-    let cause = if module {
+    let mut cause = if module {
         "the driver of the network card is not loaded, or there is no card for RDMA"
     } else {
         "the kernel's modules of RDMA are not loaded, or there is no card"
-    };
+    }
+    .to_owned();
     let load = if module {
         "modprobe of the card's driver"
     } else {
         "modprobe ib_uverbs and the card's driver"
     };
-    let make = make_one(files);
-    let fix = format!("as root: {make} for a software one; or {load}");
+    let mut fix = format!("{}; or, with a card, {load}", software::how(files));
+    // With rdma:// the build is an error of its own.
+    if !wanted.built && wanted.scheme == Scheme::Auto {
+        cause.push_str("; and this program is built without the feature `verbs` of rpc-core");
+        fix.push_str(&format!("; and then {}", wanted.rebuild));
+    }
     let options_given = wanted.options != RdmaOptions::default();
     match wanted.scheme {
         Scheme::Rdma => report.problem(
@@ -81,47 +107,41 @@ fn without(files: &Files, wanted: &Wanted, report: &mut Report) {
             "they are of another machine",
             format!("leave them out here; or, {fix}"),
         ),
-        Scheme::Auto if cfg!(feature = "verbs") => report.problem(
-            Severity::Warning,
+        Scheme::Auto => report.problem(
+            Severity::Note,
             "machine",
             "there is no RDMA device, so all goes over the software device",
             cause,
             fix,
         ),
-        Scheme::Auto | Scheme::Soft => {}
+        Scheme::Soft => {}
     }
 }
 
-/// The command that makes a software device.
-fn make_one(files: &Files) -> String {
-    let netdev = Netdev::any(files).map_or_else(|| "eth0".to_owned(), |netdev| netdev.name);
-    format!("rdma link add rxe0 type rxe netdev {netdev}")
+/// Whether this program is built for what is asked for. `devices`: how many of RDMA there are.
+pub(super) fn program(wanted: &Wanted, devices: usize, report: &mut Report) {
+    let (severity, what) = match wanted.scheme {
+        _ if wanted.built => return,
+        Scheme::Rdma => {
+            (Severity::Error, "the address says rdma://, and this program cannot use RDMA")
+        }
+        Scheme::Auto if devices > 0 => {
+            (Severity::Warning, "this machine has RDMA devices, and this program cannot use them")
+        }
+        // Without a device that is what is said.
+        Scheme::Auto | Scheme::Soft => return,
+    };
+    let cause = "it is built without the feature `verbs` of rpc-core";
+    report.problem(severity, "program", what, cause, &*wanted.rebuild);
 }
 
-/// Whether programs can reach any device, and this one is built for it.
-fn programs(files: &Files, report: &mut Report) {
-    if files.names(DEVICE_FILES).is_empty() {
-        report.problem(
-            Severity::Error,
-            "machine",
-            "the kernel has RDMA devices, and lets no program use them",
-            "its module ib_uverbs is not loaded",
-            "modprobe ib_uverbs",
-        );
-    }
-    if !cfg!(feature = "verbs") {
-        report.problem(
-            Severity::Warning,
-            "program",
-            "this machine has RDMA devices, and this program cannot use them",
-            "it is built without the feature `verbs` of rpc-core",
-            "cargo build --release --features verbs",
-        );
-    }
-}
-
-fn examine_one(files: &Files, name: &str, wanted: &Wanted, opens: bool, report: &mut Report) {
-    let options = &wanted.options;
+fn examine_one(
+    files: &Files,
+    name: &str,
+    paths: &DeviceFiles,
+    opens: bool,
+    report: &mut Report,
+) -> Vec<Port> {
     let of = format!("device {name}");
     let at = |file: &str| format!("{DEVICES}/{name}/{file}");
     let netdev = files.read(&at("parent"));
@@ -137,29 +157,15 @@ fn examine_one(files: &Files, name: &str, wanted: &Wanted, opens: bool, report: 
         report.fact(&of, "firmware", firmware);
     }
     node(files, &of, files.number(&at("device/numa_node")), report);
-    let reachable = device_file(files, &of, name, report);
+    let reachable = paths.0.get(name).is_some_and(|file| device_file(files, &of, file, report));
     let said = if opens && reachable { opened(name, &of, report) } else { Vec::new() };
-    let meant = options.device.as_deref().is_none_or(|wanted| wanted == name);
-    let ports = files.names(&at("ports"));
-    for number in ports.iter().filter_map(|number| number.parse::<u8>().ok()) {
-        let meant = meant && options.device_port.is_none_or(|wanted| wanted == number);
+    let numbers = files.names(&at("ports")).into_iter().take(PORTS_MAX);
+    let numbers = numbers.filter_map(|number| number.parse::<u8>().ok());
+    let look = |number: u8| {
         let mtus = said.iter().find(|(said, _)| *said == number).map(|(_, mtus)| *mtus);
-        let gids = port::examine(files, name, number, mtus, report);
-        if let Some(index) = options.gid_index.filter(|_| meant) {
-            port::chosen(name, number, &gids, index, wanted.peer, report);
-        }
-    }
-    if let Some(port) = options.device_port.filter(|_| options.device.as_deref() == Some(name))
-        && !ports.contains(&port.to_string())
-    {
-        report.problem(
-            Severity::Error,
-            "address",
-            format!("the device has no port {port}"),
-            "?device_port= counts from 1, and most devices have one",
-            format!("?device_port={}", ports.first().map_or("1", String::as_str)),
-        );
-    }
+        port::examine(files, name, number, mtus, report)
+    };
+    numbers.map(look).collect()
 }
 
 /// What the device says of itself; each port's number and MTUs.
@@ -195,11 +201,7 @@ fn node(files: &Files, of: &str, node: Option<i64>, report: &mut Report) {
 }
 
 /// The file by which programs reach it: whether this one may use it.
-fn device_file(files: &Files, of: &str, name: &str, report: &mut Report) -> bool {
-    let is_its = |file: &String| {
-        files.read(&format!("{DEVICE_FILES}/{file}/ibdev")).is_some_and(|of| of == name)
-    };
-    let Some(file) = files.names(DEVICE_FILES).into_iter().find(is_its) else { return false };
+fn device_file(files: &Files, of: &str, file: &str, report: &mut Report) -> bool {
     let path = format!("/dev/infiniband/{file}");
     let opened = fs::File::options().read(true).write(true).open(files.path(&path));
     let trouble = opened.err().map(|error| error.kind());

@@ -1,8 +1,11 @@
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Entries of a folder that are looked at: the kernel makes far fewer, except of CPUs and GIDs.
 const ENTRIES_MAX: usize = 4096;
+/// Bytes of a file that are read. The longest that is asked for, modules.dep, has some 700 KiB; most have a page.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The kernel's files.
 #[derive(Clone, Debug)]
@@ -21,9 +24,11 @@ impl Files {
         self.path(path).exists()
     }
 
-    /// What a file holds, without the line's end; `None` if it cannot be read.
+    /// What a file holds, of the first [`FILE_BYTES_MAX`] bytes, without the line's end; `None` if it cannot be read.
     pub(super) fn read(&self, path: &str) -> Option<String> {
-        let bytes = fs::read(self.path(path)).ok()?;
+        let file = fs::File::open(self.path(path)).ok()?;
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
@@ -50,5 +55,19 @@ impl Files {
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let to = fs::read_link(self.path(path)).ok()?;
         Some(Path::new(&to).file_name()?.to_string_lossy().into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_an_end_is_read_up_to_the_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = fs::File::create(folder.path().join("long")).unwrap();
+        file.set_len(FILE_BYTES_MAX * 4).unwrap();
+        let read = Files::new(folder.path().to_owned()).read("/long").unwrap();
+        assert_eq!(read.len() as u64, FILE_BYTES_MAX);
     }
 }

@@ -1,5 +1,6 @@
 use rustix::process::{Resource, getrlimit, getuid};
 
+use super::memory::Memory;
 use super::report::{Report, Severity};
 use crate::runtime::memlock;
 
@@ -16,35 +17,36 @@ struct Locked {
     root: bool,
 }
 
-/// What the process may have. `rdma`: whether there is a device that memory is locked for.
-pub(super) fn examine(budget_bytes: u64, rdma: bool, report: &mut Report) {
+/// The payload memory of a runtime.
+#[derive(Clone, Copy)]
+pub(super) struct Budget {
+    pub(super) bytes: u64,
+    /// Whether somebody asked for so much.
+    pub(super) chosen: bool,
+    /// What there is to take it from, if that is known.
+    pub(super) memory: Option<Memory>,
+}
+
+/// What the process may have. `rdma`: how bad it is that memory cannot be locked, if there is a device for which it
+/// is.
+pub(super) fn examine(budget: Budget, rdma: Option<Severity>, report: &mut Report) {
     let hard = getrlimit(Resource::Memlock).maximum;
     let locked = Locked { limit: memlock::limit(), hard, root: getuid().is_root() };
-    locked_memory(locked, budget_bytes, rdma, report);
+    locked_memory(locked, budget.bytes, rdma, report);
+    payload_memory(budget, report);
     descriptors(getrlimit(Resource::Nofile).maximum, report);
 }
 
-fn locked_memory(locked: Locked, budget_bytes: u64, rdma: bool, report: &mut Report) {
+fn locked_memory(locked: Locked, budget_bytes: u64, rdma: Option<Severity>, report: &mut Report) {
     let of = "limits";
     let value = locked.limit.map_or_else(|| "no limit".into(), |limit| format!("{limit} bytes"));
     report.fact(of, "locked memory", value);
-    report.fact(of, "payload memory of a runtime", format!("{budget_bytes} bytes"));
-    if budget_bytes < memlock::BUDGET_BYTES_MIN {
-        report.problem(
-            Severity::Error,
-            of,
-            format!("a runtime with {budget_bytes} bytes of payload memory cannot be made"),
-            format!("it needs {} bytes at the least", memlock::BUDGET_BYTES_MIN),
-            format!(
-                "a budget of {} bytes or more, for all messages that are on their way",
-                memlock::BUDGET_BYTES_MIN
-            ),
-        );
-    }
     let fits = |limit: &u64| budget_bytes <= memlock::budget_max(*limit);
-    let Some(limit) = locked.limit.filter(|limit| rdma && !fits(limit)) else { return };
+    let Some((limit, severity)) = locked.limit.filter(|limit| !fits(limit)).zip(rdma) else {
+        return;
+    };
     report.problem(
-        Severity::Error,
+        severity,
         of,
         format!(
             "this process may lock {limit} bytes of memory, and a runtime locks up to {budget_bytes} for payloads alone"
@@ -55,6 +57,37 @@ fn locked_memory(locked: Locked, budget_bytes: u64, rdma: bool, report: &mut Rep
             "RLIMIT_MEMLOCK is low, as it is by default for users that are not root"
         },
         raise(locked, limit, budget_bytes),
+    );
+}
+
+/// Whether a runtime with this budget can be made, and the machine has it.
+fn payload_memory(budget: Budget, report: &mut Report) {
+    let of = "limits";
+    let Budget { bytes, chosen, memory } = budget;
+    let whose = memory.map_or_else(String::new, |memory| format!(", of {memory}"));
+    report.fact(of, "payload memory of a runtime", format!("{bytes} bytes{whose}"));
+    let least = memlock::BUDGET_BYTES_MIN;
+    if bytes < least {
+        report.problem(
+            Severity::Error,
+            of,
+            format!("a runtime with {bytes} bytes of payload memory cannot be made"),
+            format!("it needs {least} bytes at the least"),
+            format!("a budget of {least} bytes or more, for all messages that are on their way"),
+        );
+    }
+    let Some(memory) = memory.filter(|memory| bytes > memory.budget_max()) else { return };
+    // A runtime takes memory as messages need it, so what nobody chose may do.
+    let severity = if chosen && bytes > memory.bytes { Severity::Error } else { Severity::Warning };
+    report.problem(
+        severity,
+        of,
+        format!("a runtime may take {bytes} bytes for payloads, and there are {memory}"),
+        "the budget is planned for another machine, or the cgroup (a container's or a systemd unit's) has a low limit",
+        format!(
+            "a budget of at most {} bytes: the rest is for everything else",
+            memory.budget_max().max(least)
+        ),
     );
 }
 
@@ -101,7 +134,7 @@ mod tests {
 
     fn problems(locked: Locked, rdma: bool) -> Vec<super::super::Problem> {
         let mut report = Report::default();
-        locked_memory(locked, 1 << 30, rdma, &mut report);
+        locked_memory(locked, 1 << 30, rdma.then_some(Severity::Error), &mut report);
         report.problems
     }
 
@@ -135,8 +168,28 @@ mod tests {
     #[test]
     fn a_budget_that_no_runtime_takes_is_an_error() {
         let mut report = Report::default();
-        locked_memory(user(None, None), 3, false, &mut report);
+        payload_memory(Budget { bytes: 3, chosen: true, memory: None }, &mut report);
         assert!(report.problems[0].fix.contains("262144 bytes or more"), "{report:?}");
+    }
+
+    #[test]
+    fn a_budget_beyond_the_machines_memory_is_an_error_if_it_was_chosen() {
+        let of = |bytes, chosen, memory| {
+            let mut report = Report::default();
+            payload_memory(Budget { bytes, chosen, memory }, &mut report);
+            report.problems.first().map(|problem| (problem.severity, problem.to_string()))
+        };
+        let memory = Some(Memory { bytes: 16 << 30, cgroup: false });
+        let (severity, text) = of(501 << 30, true, memory).unwrap();
+        assert_eq!(severity, Severity::Error);
+        assert!(text.contains("17179869184 bytes of this machine"), "{text}");
+        assert!(text.contains("at most 12884901888 bytes"), "{text}");
+        assert_eq!(of(13 << 30, true, memory).unwrap().0, Severity::Warning);
+        assert_eq!(of(12 << 30, true, memory), None);
+        let small = Some(Memory { bytes: 512 << 20, cgroup: true });
+        let (severity, text) = of(1 << 30, false, small).unwrap();
+        assert!(severity == Severity::Warning && text.contains("of its cgroup"), "{text}");
+        assert_eq!(of(u64::MAX, true, None), None);
     }
 
     #[test]

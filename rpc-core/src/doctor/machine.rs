@@ -107,7 +107,7 @@ fn huge_pages(files: &Files) -> Option<String> {
     Some(format!("{total} of {size}, {free} free"))
 }
 
-fn container(files: &Files) -> Option<&'static str> {
+pub(super) fn container(files: &Files) -> Option<&'static str> {
     if files.exists("/.dockerenv") {
         return Some("Docker");
     }

@@ -3,6 +3,10 @@ use super::files::Files;
 /// Where the kernel lists network interfaces.
 const NETDEVS: &str = "/sys/class/net";
 
+/// Interfaces that are looked through, for one that is up or for the other end of a pair: hosts of many containers
+/// have more, and devices of RDMA are not made over those.
+const OTHERS_MAX: usize = 512;
+
 /// What `ip link set NAME up` sets (IFF_UP).
 const UP: u32 = 1;
 
@@ -21,8 +25,10 @@ impl<'a> Netdev<'a> {
     /// rather than a tunnel or a bridge, which lead elsewhere.
     pub(super) fn any(files: &'a Files) -> Option<Self> {
         let all = files.names(NETDEVS).into_iter().map(|name| Self::new(files, name));
-        let mut up: Vec<Self> =
-            all.filter(|netdev| netdev.name != "lo" && netdev.is_up() == Some(true)).collect();
+        let mut up: Vec<Self> = all
+            .take(OTHERS_MAX)
+            .filter(|netdev| netdev.name != "lo" && netdev.is_up() == Some(true))
+            .collect();
         let hardware = up.iter().position(|netdev| files.exists(&netdev.file("device")));
         (!up.is_empty()).then(|| up.swap_remove(hardware.unwrap_or(0)))
     }
@@ -57,8 +63,8 @@ impl<'a> Netdev<'a> {
         }
         let all = self.files.names(NETDEVS).into_iter().map(|name| Self::new(self.files, name));
         let is_its = |other: &Self| {
-            (number(other, "ifindex"), number(other, "iflink")) == (Some(link), Some(own))
+            number(other, "ifindex") == Some(link) && number(other, "iflink") == Some(own)
         };
-        all.into_iter().find(is_its)
+        all.take(OTHERS_MAX).find(is_its)
     }
 }

@@ -11,17 +11,27 @@ const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 /// GIDs shown of a port; some have one for each VLAN.
 const GIDS_SHOWN: usize = 8;
 
+/// Entries of a port's GID table that are looked at: an address cannot choose one beyond, `?gid_index=` is a byte.
+const GIDS_MAX: usize = 256;
+
+/// A port.
+pub(super) struct Port {
+    pub(super) device: String,
+    pub(super) number: u8,
+    pub(super) gids: Vec<Gid>,
+}
+
 /// An entry of a port's GID table.
 pub(super) struct Gid {
-    index: u16,
-    ip: IpAddr,
-    kind: String,
+    pub(super) index: u16,
+    pub(super) ip: IpAddr,
+    pub(super) kind: String,
     netdev: Option<String>,
 }
 
 impl Gid {
     /// Whether it says where a peer is.
-    fn is_routable(&self) -> bool {
+    pub(super) fn is_routable(&self) -> bool {
         match self.ip {
             IpAddr::V4(_) => true,
             IpAddr::V6(ip) => !ip.is_unicast_link_local(),
@@ -36,14 +46,14 @@ pub(super) struct Mtus {
     pub(super) most: u32,
 }
 
-/// Looks at one port; its GIDs. `said`: by the device, if it was asked.
+/// Looks at one port. `said`: by the device, if it was asked.
 pub(super) fn examine(
     files: &Files,
     device: &str,
     number: u8,
     said: Option<Mtus>,
     report: &mut Report,
-) -> Vec<Gid> {
+) -> Port {
     let of = format!("device {device}, port {number}");
     let base = port_folder(device, number);
     let read = |file: &str| files.read(&format!("{base}/{file}")).unwrap_or_default();
@@ -68,7 +78,7 @@ pub(super) fn examine(
         addresses(&of, &gids, netdev.as_ref(), report);
     }
     mtu(&of, netdev.as_ref().filter(|_| ethernet), said, report);
-    gids
+    Port { device: device.to_owned(), number, gids }
 }
 
 fn port_folder(device: &str, number: u8) -> String {
@@ -86,43 +96,6 @@ pub(super) fn interface_of(files: &Files, device: &str) -> Option<String> {
 fn interface(files: &Files, device: &str, gids: &[Gid]) -> Option<String> {
     let parent = || files.read(&format!("/sys/class/infiniband/{device}/parent"));
     gids.iter().find_map(|gid| gid.netdev.clone()).or_else(parent)
-}
-
-/// Whether the entry of the GID table that an address chooses can lead to its server.
-pub(super) fn chosen(
-    device: &str,
-    number: u8,
-    gids: &[Gid],
-    index: u8,
-    peer: Option<IpAddr>,
-    report: &mut Report,
-) {
-    let usable = gids.iter().filter(|gid| gid.is_routable());
-    let like_peer = |gid: &&Gid| peer.is_none_or(|peer| peer.is_ipv4() == gid.ip.is_ipv4());
-    let best =
-        usable.max_by_key(|gid| (like_peer(gid), gid.kind.ends_with("v2"), gid.ip.is_ipv4()));
-    let leave_out = "leave ?gid_index= out: it follows from the connection's address";
-    let fix = best.map_or_else(
-        || leave_out.to_owned(),
-        |gid| format!("?gid_index={} ({}), or {leave_out}", gid.index, gid.ip),
-    );
-    let Some(gid) = gids.iter().find(|gid| gid.index == u16::from(index)) else {
-        let what = format!("port {number} of {device} has no GID at index {index}");
-        let cause = "?gid_index= is another machine's, or the interface's address has changed";
-        return report.problem(Severity::Error, "address", what, cause, fix);
-    };
-    let cause = match peer {
-        _ if !gid.is_routable() => {
-            "a link-local GID reaches only a peer on the same link that chooses one too".to_owned()
-        }
-        Some(peer) if !like_peer(&gid) => {
-            format!("the server, at {peer}, has a GID of another kind, unless it chooses one too")
-        }
-        _ => return,
-    };
-    let what =
-        format!("?gid_index={index} of {device} is {}, which may not lead to the server", gid.ip);
-    report.problem(Severity::Warning, "address", what, cause, fix);
 }
 
 /// Why a port of Ethernet is not active, and what mends that.
@@ -167,6 +140,7 @@ fn no_subnet() -> (String, String) {
 
 fn addresses(of: &str, gids: &[Gid], netdev: Option<&Netdev<'_>>, report: &mut Report) {
     let netdev = netdev.map_or("IFACE", |netdev| &netdev.name);
+    let v1_alone = || !gids.iter().any(|gid| gid.is_routable() && gid.kind.ends_with("v2"));
     if !gids.iter().any(Gid::is_routable) {
         report.problem(
             Severity::Error,
@@ -175,13 +149,16 @@ fn addresses(of: &str, gids: &[Gid], netdev: Option<&Netdev<'_>>, report: &mut R
             format!("its network interface {netdev} has no address but a link-local one"),
             format!("ip addr add 10.0.0.1/24 dev {netdev}"),
         );
-    } else if !gids.iter().any(|gid| gid.is_routable() && gid.kind.ends_with("v2")) {
+    } else if v1_alone() {
         report.problem(
             Severity::Warning,
             of,
             "it has GIDs of RoCE v1 alone, which routers do not pass",
-            "the card or its driver is set to RoCE v1",
-            "cma_roce_mode -d DEVICE -p PORT -m 2",
+            "the card or its driver is too old for RoCE v2, or set to v1",
+            format!(
+                "nothing, where both ends are on one Ethernet segment; otherwise a newer driver and firmware, which \
+                 ethtool -i {netdev} names"
+            ),
         );
     }
 }
@@ -218,5 +195,5 @@ fn gids(files: &Files, base: &str) -> Vec<Gid> {
         let ip = IpAddr::V6(gid).to_canonical();
         Some(Gid { index, ip, kind, netdev: netdev.filter(|name| !name.is_empty()) })
     };
-    files.names(&format!("{base}/gids")).into_iter().filter_map(entry).collect()
+    files.names(&format!("{base}/gids")).into_iter().take(GIDS_MAX).filter_map(entry).collect()
 }

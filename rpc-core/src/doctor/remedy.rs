@@ -20,6 +20,26 @@ pub fn remedy(status: &Status) -> String {
     }
 }
 
+/// Whether a connection failed before anything was said to the server, for want of a device here. What there is to
+/// mend then is what [`Doctor::examine`](super::Doctor::examine) finds for the same address.
+///
+/// ```
+/// let nobody = rpc_core::Status::unimplemented("no such method");
+/// assert!(!rpc_core::doctor::failed_here(&nobody));
+/// ```
+pub fn failed_here(status: &Status) -> bool {
+    let error = status.source().and_then(<dyn Error>::downcast_ref::<ConnectError>);
+    error.is_some_and(|error| {
+        matches!(
+            error,
+            ConnectError::VerbsFeatureMissing
+                | ConnectError::Device(VerbsError::Open(_))
+                | ConnectError::NoWindows { .. }
+                | ConnectError::Memlock { .. }
+        )
+    })
+}
+
 fn of_connecting(error: &ConnectError) -> String {
     match error {
         ConnectError::Refused { to } => {
@@ -34,7 +54,7 @@ fn of_connecting(error: &ConnectError) -> String {
         }
         ConnectError::NotOffered { offers_rdma: true } => "rdma:// or auto:// in place of soft://".into(),
         ConnectError::VerbsFeatureMissing => {
-            "cargo build --release --features verbs; or auto:// in place of rdma://".into()
+            "cargo build --release --features rpc-core/verbs; or auto:// in place of rdma://".into()
         }
         ConnectError::Device(VerbsError::Open(_)) => {
             "what mends the problem of the device or of the address; or soft:// in place of rdma://".into()
@@ -49,6 +69,18 @@ fn of_connecting(error: &ConnectError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::OpenError;
+
+    #[test]
+    fn a_connection_fails_here_for_want_of_a_device_alone() {
+        let here = |error: ConnectError| failed_here(&Status::from(error));
+        let name = "none9".to_owned();
+        let none = OpenError::NoSuchDevice { name, have: "rxe0".to_owned() };
+        assert!(here(VerbsError::from(none).into()));
+        assert!(here(ConnectError::VerbsFeatureMissing));
+        assert!(!here(ConnectError::Refused { to: ([10, 0, 0, 1], 7471).into() }));
+        assert!(!here(ConnectError::NotOffered { offers_rdma: false }));
+    }
 
     #[test]
     fn each_way_to_fail_has_a_remedy_of_its_own() {

@@ -6,7 +6,7 @@ use std::fmt;
 pub struct Report {
     /// What there is, in the order in which people read it.
     pub facts: Vec<Fact>,
-    /// What is wrong, errors first.
+    /// What is wrong, errors first and notes last.
     pub problems: Vec<Problem>,
 }
 
@@ -24,11 +24,14 @@ pub struct Fact {
 
 /// How bad a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Severity {
     /// A device that is there cannot be used, or what was asked for is not there.
     Error,
     /// It works, and could do better.
     Warning,
+    /// Told for who wants RDMA; what was asked for does without.
+    Note,
 }
 
 /// Something that is wrong.
@@ -48,7 +51,7 @@ pub struct Problem {
 }
 
 impl Report {
-    /// Whether there is no error; there may be warnings.
+    /// Whether there is no error; there may be warnings and notes.
     pub fn is_healthy(&self) -> bool {
         self.problems.iter().all(|problem| problem.severity != Severity::Error)
     }
@@ -75,8 +78,21 @@ impl Report {
             cause: shown(&cause.into()),
             fix: shown(&fix.into()),
         };
-        // Behind the others of its kind.
-        let at = self.problems.partition_point(|other| other.severity <= severity);
+        self.insert(problem);
+    }
+
+    /// Adds what another report has, its problems as no worse than `most`.
+    pub(super) fn add(&mut self, other: Self, most: Severity) {
+        self.facts.extend(other.facts);
+        for mut problem in other.problems {
+            problem.severity = problem.severity.max(most);
+            self.insert(problem);
+        }
+    }
+
+    /// Behind the others of its severity.
+    fn insert(&mut self, problem: Problem) {
+        let at = self.problems.partition_point(|other| other.severity <= problem.severity);
         self.problems.insert(at, problem);
     }
 }
@@ -86,6 +102,7 @@ impl fmt::Display for Severity {
         f.write_str(match self {
             Self::Error => "error",
             Self::Warning => "warning",
+            Self::Note => "note",
         })
     }
 }
@@ -107,6 +124,18 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_added_is_no_worse_than_is_said() {
+        let mut report = Report::default();
+        report.problem(Severity::Warning, "a test", "1", "", "");
+        let mut other = Report::default();
+        other.problem(Severity::Error, "a test", "2", "", "");
+        other.fact("a test", "name", "value");
+        report.add(other, Severity::Note);
+        assert_eq!(report.problems[1].severity, Severity::Note);
+        assert!(report.is_healthy() && report.facts.len() == 1);
+    }
 
     #[test]
     fn errors_come_before_warnings_and_each_kind_keeps_its_order() {

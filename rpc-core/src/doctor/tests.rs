@@ -49,6 +49,12 @@ fn doctor(folder: &tempfile::TempDir) -> Doctor {
     Doctor::in_folder(folder.path().to_owned()).budget_bytes(1 << 20)
 }
 
+/// In a program that is built without RDMA.
+fn without_verbs(mut doctor: Doctor) -> Doctor {
+    doctor.wanted.built = false;
+    doctor
+}
+
 fn address(text: &str) -> Address {
     Address::parse(text).unwrap()
 }
@@ -156,6 +162,7 @@ fn what_an_address_names_and_is_not_there_is_named_with_what_is() {
     };
     assert_eq!(fix("device=mlx5_0"), "?device=rxe0");
     assert_eq!(fix("device=rxe0&device_port=2"), "?device_port=1");
+    assert_eq!(fix("device_port=2"), "?device_port=1");
     assert!(fix("gid_index=7").starts_with("?gid_index=1 (10.77.0.1),"));
     assert!(fix("gid_index=2").starts_with("?gid_index=1 (10.77.0.1),"), "one that is not in use");
 }
@@ -208,10 +215,17 @@ fn a_port_without_a_link_is_told_apart_from_one_whose_interface_is_down() {
 
 #[test]
 fn a_machine_without_a_device_is_told_how_to_make_one_unless_nothing_asks_for_it() {
-    let files = [("sys/class/net/lo/flags", "0x9"), ("sys/class/net/ens4/flags", "0x1003")];
+    let files = [
+        ("sys/class/net/lo/flags", "0x9"),
+        ("sys/class/net/ens4/flags", "0x1003"),
+        ("sys/module/rdma_rxe/initstate", "live"),
+    ];
     let folder = machine(&files);
     let report = doctor(&folder).examine();
-    assert_eq!(report.problems.len(), usize::from(cfg!(feature = "verbs")), "{report:#?}");
+    assert_eq!(report.problems.len(), 1, "{report:#?}");
+    assert_eq!(report.problems[0].severity, Severity::Note);
+    let unbuilt = without_verbs(doctor(&folder).rebuild("make rdma")).examine();
+    assert!(unbuilt.problems[0].fix.ends_with("and then make rdma"), "{unbuilt:#?}");
     let report = doctor(&folder).address(&address("rdma://h:1")).examine();
     assert!(only_error(&report).fix.contains("rdma link add rxe0 type rxe netdev ens4"));
     let report = doctor(&folder).address(&address("soft://h:1")).examine();
@@ -239,4 +253,130 @@ fn small_packets_and_old_roce_are_warnings() {
     for part in ["its packets carry 256 bytes", "RoCE v1 alone"] {
         assert!(report.problems.iter().any(|problem| problem.what.contains(part)), "{part}");
     }
+}
+
+/// Each is an error where RDMA can be used and may be.
+#[test]
+fn troubles_of_devices_are_notes_for_who_does_not_use_them() {
+    let folder = with_rxe();
+    fs::remove_file(folder.path().join("dev/infiniband/uverbs0")).unwrap();
+    write(folder.path(), &format!("{PORT}/state"), "1: DOWN\n");
+    write(folder.path(), "sys/class/net/eth0/mtu", "576\n");
+    let errors = |report: &Report| {
+        report.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
+    };
+    for text in ["auto://h:1", "rdma://h:1"] {
+        assert_eq!(errors(&doctor(&folder).address(&address(text)).examine()), 2, "{text}");
+    }
+    let soft = doctor(&folder).address(&address("soft://h:1")).examine();
+    assert_eq!(soft.problems.len(), 3);
+    assert!(soft.problems.iter().all(|problem| problem.severity == Severity::Note), "{soft:#?}");
+    let bare = without_verbs(doctor(&folder)).examine();
+    assert!(bare.is_healthy(), "{bare:#?}");
+    assert_eq!(bare.problems[0].severity, Severity::Warning, "it could do better: {bare:#?}");
+}
+
+#[test]
+fn a_program_without_rdma_is_the_one_error_of_an_address_of_rdma() {
+    for folder in [with_rxe(), machine(&[])] {
+        let report = without_verbs(doctor(&folder).address(&address("rdma://h:1?device=none9")));
+        let report = report.rebuild("make rdma").examine();
+        let error = only_error(&report);
+        assert!(error.of == "program" && error.fix == "make rdma", "{report:#?}");
+    }
+}
+
+#[test]
+fn a_machine_without_a_device_is_one_error_for_an_address_that_names_one() {
+    let report = doctor(&machine(&[])).address(&address("rdma://h:1?device=rxe0")).examine();
+    assert!(only_error(&report).what.starts_with("there is no RDMA device, and"), "{report:#?}");
+    let report = doctor(&machine(&[])).address(&address("auto://h:1?device=rxe0")).examine();
+    assert!(only_error(&report).what.contains("\"rxe0\""), "{report:#?}");
+}
+
+/// A second device, whose only GID has index 7.
+fn with_second(root: &Path) {
+    const SECOND: &str = "sys/class/infiniband/rxe1/ports/1";
+    for (file, text) in [
+        ("state", "4: ACTIVE\n"),
+        ("link_layer", "Ethernet\n"),
+        ("gids/7", "0000:0000:0000:0000:0000:ffff:0a4d:0002\n"),
+        ("gid_attrs/types/7", "RoCE v2\n"),
+        ("gid_attrs/ndevs/7", "eth1\n"),
+    ] {
+        write(root, &format!("{SECOND}/{file}"), text);
+    }
+    write(root, "sys/class/infiniband_verbs/uverbs1/ibdev", "rxe1\n");
+    write(root, "dev/infiniband/uverbs1", "");
+}
+
+#[test]
+fn a_gid_index_without_a_device_is_an_error_if_no_port_has_it() {
+    let folder = with_rxe();
+    with_second(folder.path());
+    let of = |options: &str| {
+        doctor(&folder).address(&address(&format!("rdma://10.77.0.9:1?{options}"))).examine()
+    };
+    for options in ["gid_index=1", "gid_index=7", "device=rxe1&gid_index=7"] {
+        assert_eq!(of(options).problems, [], "{options}");
+    }
+    assert!(only_error(&of("gid_index=9")).what.contains("none of the 2 ports"));
+    assert!(only_error(&of("device=rxe0&gid_index=7")).what.contains("port 1 of rxe0"));
+}
+
+/// In a container, or on a small kernel, the command alone would fail.
+#[test]
+fn a_kernel_without_the_module_of_software_devices_is_named() {
+    let release = ("proc/sys/kernel/osrelease", "6.1.0-9\n");
+    let fix = |more: &[(&str, &str)]| {
+        let folder = machine(&[&[release], more].concat());
+        doctor(&folder).examine().problems[0].fix.clone()
+    };
+    let without = fix(&[("lib/modules/6.1.0-9/modules.dep", "kernel/rdma_rxe_not.ko:\n")]);
+    assert!(without.starts_with("this kernel, 6.1.0-9, lacks the module rdma_rxe"), "{without}");
+    assert!(without.contains("apt install linux-modules-extra-6.1.0-9"), "{without}");
+    assert!(fix(&[("run/.containerenv", "")]).contains("on the host, as root, apt install"));
+    let sw = "kernel/drivers/infiniband/sw/rxe/rdma_rxe.ko";
+    for (file, text) in [
+        ("sys/module/rdma_rxe/initstate", "live"),
+        (&*format!("lib/modules/6.1.0-9/{sw}.xz"), ""),
+        ("lib/modules/6.1.0-9/modules.builtin", &*format!("kernel/a.ko\n{sw}\n")),
+        ("lib/modules/6.1.0-9/modules.dep", "updates/dkms/rdma_rxe.ko.zst: kernel/b.ko\n"),
+    ] {
+        let with = fix(&[(file, text)]);
+        assert!(with.starts_with("as root: rdma link add rxe0 type rxe netdev"), "{file}: {with}");
+    }
+}
+
+#[test]
+fn of_very_many_devices_some_are_looked_at_and_the_one_that_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..200 {
+        let port = format!("sys/class/infiniband/vf_{number}/ports/1");
+        write(folder.path(), &format!("{port}/state"), "1: DOWN\n");
+        write(folder.path(), &format!("{port}/link_layer"), "Ethernet\n");
+        let file = format!("sys/class/infiniband_verbs/uverbs{number}/ibdev");
+        write(folder.path(), &file, &format!("vf_{number}\n"));
+        write(folder.path(), &format!("dev/infiniband/uverbs{number}"), "");
+    }
+    let report = doctor(&folder).address(&address("auto://h:1?device=vf_199")).examine();
+    assert!(
+        report
+            .facts
+            .iter()
+            .any(|fact| fact.value.ends_with("and 168 more, which are not looked at"))
+    );
+    let kinds = report.facts.iter().filter(|fact| fact.name == "kind");
+    let kinds: Vec<&str> = kinds.map(|fact| &*fact.of).collect();
+    assert_eq!((kinds.len(), kinds[0], kinds[1]), (32, "device vf_199", "device vf_0"));
+    assert!(!report.problems.iter().any(|problem| problem.of == "address"));
+}
+
+/// Of all that it advises nothing is left to be filled in.
+#[test]
+fn what_is_advised_about_old_roce_is_a_command_that_works() {
+    let folder = with_rxe();
+    write(folder.path(), &format!("{PORT}/gid_attrs/types/1"), "IB/RoCE v1\n");
+    let report = doctor(&folder).examine();
+    assert!(report.problems[0].fix.contains("ethtool -i eth0"), "{report:#?}");
 }
