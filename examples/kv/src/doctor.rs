@@ -115,7 +115,9 @@ fn agreed(info: &ConnectionInfo, device: Option<&str>, report: &mut Report) {
     report.fact(of, "READs outstanding", info.reads_max.to_string());
     let mtus = format!("{} bytes: {} here, {} there", info.mtu, info.mtu_own, info.mtu_peer);
     report.fact(of, "path MTU", mtus);
-    let has_rdma = report.facts.iter().any(|fact| fact.of.starts_with("device "));
+    // A build without RDMA is named already.
+    let has_rdma =
+        cfg!(feature = "verbs") && report.facts.iter().any(|fact| fact.of.starts_with("device "));
     if info.device == "soft" && has_rdma && info.reason.starts_with("auto://") {
         report.problem(
             Severity::Warning,

@@ -4,7 +4,6 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::future::{Either, FutureExt, select};
-use rpc_core::cm::Address;
 use rpc_core::{Runtime, Server};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -26,7 +25,6 @@ const STORE_BYTES_FALLBACK: u64 = 1 << 30;
 
 /// `kv serve`
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
-    warn_if_ignored(&args.addr);
     let runtime = runtime(&args.runtime)?;
     let store = Arc::new(match &args.data {
         // On a disk, the disk is the bound.
@@ -59,18 +57,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
         let late = failed.is_asked().then(disk_failed);
         failure.or(late).map_or(Ok(Exit::Done), Err)
     })
-}
-
-/// Addresses of RDMA networks mean nothing to a program that cannot use them.
-fn warn_if_ignored(addr: &str) {
-    let given = Address::parse(addr).is_ok_and(|address| !address.options().addresses.is_empty());
-    if given && !cfg!(feature = "verbs") {
-        tracing::warn!(
-            addr,
-            "rdma_ip= is ignored: this program is built without the feature `verbs`, so it serves over the \
-             software device alone"
-        );
-    }
 }
 
 /// A store that was made with more room than it has now takes no put until keys are deleted.

@@ -491,6 +491,29 @@ fn serve_says_that_addresses_of_rdma_are_ignored_by_a_build_without_it() {
     let mut serve = kv(&["serve", addr, "--until-stdin-closes"]);
     let output = serve.stdin(Stdio::null()).output().unwrap();
     assert_ended(&output, 0);
-    let said = stderr(&output).contains("rdma_ip= is ignored");
+    let said = stderr(&output).contains("are ignored");
     assert_eq!(said, !cfg!(feature = "verbs"), "{}", stderr(&output));
+}
+
+/// It works all the same, over the software device.
+#[test]
+fn a_device_of_an_address_that_is_not_there_is_said_by_server_and_client() {
+    let serve = ["serve", "auto://127.0.0.1:0?device=none_0", "--until-stdin-closes"];
+    let mut serve = kv(&serve);
+    let server = Server::start_as(&mut serve, Stdio::piped());
+    let addr = format!("{}?device=none_0", server.addr);
+    let output = kv(&["put", &addr, "k", "v"]).output().unwrap();
+    assert_ended(&output, 0);
+    let said = if cfg!(feature = "verbs") { "none_0" } else { "are ignored" };
+    // A busy machine may have more to say, of other things.
+    let warned = |text: &str| text.lines().filter(|line| line.contains(said)).count() == 1;
+    assert!(warned(&stderr(&output)), "{}", stderr(&output));
+    let stats = kv(&["stats", &addr]).output().unwrap();
+    assert!(stdout(&stats).contains(said), "{}", stdout(&stats));
+    // And nothing is said where nothing is chosen.
+    let output = kv(&["get", &server.addr, "k"]).output().unwrap();
+    assert_eq!(stdout(&output), "v");
+    assert!(!stderr(&output).contains("software device"), "{}", stderr(&output));
+    let log = server.log();
+    assert!(warned(&log), "{log}");
 }

@@ -42,6 +42,12 @@ pub trait Host: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Why this side has no device of RDMA for a choice, as far as that is known without opening any. `None`: nothing
+    /// is known that speaks against it.
+    fn lack(&self, _device: &DeviceChoice) -> Option<String> {
+        None
+    }
+
     /// Connections are to be made on this device: what takes long is done before a peer waits for it.
     /// `local_ip` is `None` if it is not known, or is every address; `core` is `None` if it may be any.
     ///

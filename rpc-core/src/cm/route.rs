@@ -47,6 +47,8 @@ struct Attempt {
     tried: Option<Tried>,
     /// The way of the connection that was made last.
     path: Option<Path>,
+    /// Why software is taken in place of what the address chooses, as it was said last.
+    said: Option<Arc<str>>,
 }
 
 /// The way that the attempt in progress takes.
@@ -88,6 +90,11 @@ impl Route {
     /// The attempt takes this way, one of several if it is `chosen`; `more`: there are others behind it.
     pub(super) fn take(&self, way: WayId, chosen: bool, more: bool, path: Path) {
         lock(&self.attempt).tried = Some(Tried { way, chosen, more, path });
+    }
+
+    /// Whether this reason was not said yet: it is said once, however often the connection is made anew.
+    pub(super) fn is_news(&self, reason: &Arc<str>) -> bool {
+        lock(&self.attempt).said.replace(Arc::clone(reason)).as_ref() != Some(reason)
     }
 
     /// The attempt led to a connection. Returns its way if there was a choice.
@@ -134,6 +141,14 @@ mod tests {
         let mut gid = [0; 16];
         gid[15] = last;
         WayId { kind: DeviceKind::Ibv, gid }
+    }
+
+    #[test]
+    fn a_reason_is_news_once() {
+        let route = Route::default();
+        let reason: Arc<str> = "none".into();
+        assert!(route.is_news(&reason) && !route.is_news(&reason));
+        assert!(route.is_news(&"other".into()) && route.is_news(&reason));
     }
 
     #[test]

@@ -9,12 +9,12 @@ use super::answer::{ConnectDone, install_done};
 use super::control::Notice;
 use super::handshake::{Handshake, Need};
 use super::poller::{Interest, Poller};
-use super::route::WayId;
+use super::route::{Route, WayId};
 use super::socket::system;
 use super::ways::{answer, path_of, ways};
 use super::{
     ConnectError, ControlStream, DeviceChoice, Established, Host, Offer, OpenRequest, Path,
-    PendingQp, Role, Step,
+    PendingQp, RdmaOptions, Role, Step,
 };
 use crate::Peer;
 use crate::failpoint::{self, Point};
@@ -301,7 +301,13 @@ impl Shake {
             let path = if self.in_process {
                 Path { device: "soft", reason: "client and server are in one process".into() }
             } else {
-                path_of(&wanted, way, offered, passed.as_deref())
+                let soft = way.device == DeviceChoice::Soft && wanted != DeviceChoice::Soft;
+                let lack = if soft { tools.host.lack(&wanted) } else { None };
+                let path = path_of(&wanted, way, offered, passed.as_deref(), lack.as_deref());
+                if soft && (lack.is_some() || passed.is_some()) {
+                    warn_of_software(&wanted, &path, &route);
+                }
+                path
             };
             match tools.host.open(&self.open_request(way.device.clone(), way.ip)) {
                 Ok(qp) => {
@@ -498,6 +504,18 @@ impl Farewell {
                 None
             }
         }
+    }
+}
+
+/// Who chooses a device or a path of RDMA expects to get it: a mistyped name is not passed over in silence.
+fn warn_of_software(wanted: &DeviceChoice, path: &Path, route: &Route) {
+    let chosen =
+        matches!(wanted, DeviceChoice::Auto(options) if **options != RdmaOptions::default());
+    if chosen && route.is_news(&path.reason) {
+        tracing::warn!(
+            reason = %path.reason,
+            "the address chooses a device or path of RDMA, and the software device carries the connection"
+        );
     }
 }
 

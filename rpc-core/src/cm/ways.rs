@@ -109,12 +109,14 @@ fn source_towards(candidate: &Candidate) -> Option<IpAddr> {
     Some(socket.local_addr().ok()?.ip().to_canonical())
 }
 
-/// What a connection is carried by, and why. `passed`: why ways before this one were not taken.
+/// What a connection is carried by, and why. `passed`: why ways before this one were not taken; `lack`: why this side
+/// has no RDMA.
 pub(super) fn path_of(
     wanted: &DeviceChoice,
     way: &Way,
     offered: &[Candidate],
     passed: Option<&str>,
+    lack: Option<&str>,
 ) -> Path {
     let offers_rdma = offered.iter().any(|candidate| candidate.kind == DeviceKind::Ibv);
     let (device, reason) = match (wanted, &way.device, passed) {
@@ -123,14 +125,7 @@ pub(super) fn path_of(
         (DeviceChoice::Rdma(_), _, Some(why)) => {
             ("rdma", format!("the address says rdma://; what the server prefers failed: {why}"))
         }
-        (_, DeviceChoice::Soft, _) if !cfg!(feature = "verbs") => {
-            ("soft", "auto://, and this program is built without the feature `verbs`".into())
-        }
-        (_, DeviceChoice::Soft, Some(why)) => ("soft", format!("auto://, and not RDMA: {why}")),
-        (_, DeviceChoice::Soft, None) if !offers_rdma => {
-            ("soft", "auto://, and the server offers no RDMA at this address".into())
-        }
-        (_, DeviceChoice::Soft, None) => ("soft", "auto://, and the server prefers it".into()),
+        (_, DeviceChoice::Soft, passed) => ("soft", why_soft(offers_rdma, passed, lack)),
         (_, _, None) => ("rdma", "auto://, and both ends have RDMA".into()),
         (_, _, Some(why)) => (
             "rdma",
@@ -138,6 +133,20 @@ pub(super) fn path_of(
         ),
     };
     Path { device, reason: reason.into() }
+}
+
+/// Why `auto://` is carried by the software device: each end that is why is named.
+fn why_soft(offers_rdma: bool, passed: Option<&str>, lack: Option<&str>) -> String {
+    match (lack, passed) {
+        (Some(why), _) if !offers_rdma => {
+            format!("auto://, and {why}; the server offers no RDMA at this address either")
+        }
+        (None, _) if !offers_rdma => {
+            "auto://, and the server offers no RDMA at this address".to_owned()
+        }
+        (Some(why), _) | (None, Some(why)) => format!("auto://, and not RDMA: {why}"),
+        (None, None) => "auto://, and the server prefers it".to_owned(),
+    }
 }
 
 /// What a server makes its queue pair on for a client whose blob this is, and the local address that
@@ -228,16 +237,22 @@ mod tests {
         let auto = DeviceChoice::Auto(options());
         let soft = Way { number: 2, device: DeviceChoice::Soft, ip: None, id: WayId::SOFT };
         let both = [roce(1, LOOPBACK), Candidate::soft(2)];
-        let none = path_of(&auto, &soft, &both[1..], None);
-        let failed = path_of(&auto, &soft, &both, Some("the port is down"));
-        assert_eq!((none.device, failed.device), ("soft", "soft"));
-        if cfg!(feature = "verbs") {
-            assert!(none.to_string().ends_with("offers no RDMA at this address"), "{none}");
-            assert!(failed.to_string().ends_with("not RDMA: the port is down"), "{failed}");
-            let rdma = Way { device: DeviceChoice::Rdma(options()), ..soft };
-            let path = path_of(&auto, &rdma, &both, None);
-            assert_eq!(path.to_string(), "rdma: auto://, and both ends have RDMA");
-        }
+        let of = |offered: &[Candidate], passed, lack| {
+            path_of(&auto, &soft, offered, passed, lack).to_string()
+        };
+        let why = "soft: auto://, and ";
+        let (none, down) = (Some("this machine has none"), Some("the port is down"));
+        let server = "the server offers no RDMA at this address";
+        assert_eq!(of(&both[1..], None, None), format!("{why}{server}"));
+        assert_eq!(of(&both, down, None), format!("{why}not RDMA: the port is down"));
+        assert_eq!(of(&both, down, none), format!("{why}not RDMA: this machine has none"));
+        assert_eq!(of(&both, None, None), format!("{why}the server prefers it"));
+        // Who mends one end alone still has no RDMA.
+        let neither = of(&both[1..], None, none);
+        assert_eq!(neither, format!("{why}this machine has none; {server} either"));
+        let rdma = Way { device: DeviceChoice::Rdma(options()), ..soft };
+        let path = path_of(&auto, &rdma, &both, None, None);
+        assert_eq!(path.to_string(), "rdma: auto://, and both ends have RDMA");
     }
 
     #[test]

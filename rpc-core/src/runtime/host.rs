@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::pending::{Pending, Purpose};
 use super::{CoreHandle, RuntimeBuilder};
 use crate::cm::{
-    ConnectError, DeviceChoice, Host, LocalHello, Offer, OpenRequest, PendingQp, Role,
+    ConnectError, DeviceChoice, Host, LocalHello, Offer, OpenRequest, PendingQp, RdmaOptions, Role,
 };
 use crate::engine::ServerSide;
 use crate::engine::capacity::EAGER_BYTES;
@@ -104,6 +104,13 @@ impl Host for RuntimeHost {
         offers
     }
 
+    fn lack(&self, device: &DeviceChoice) -> Option<String> {
+        match device {
+            DeviceChoice::Soft => None,
+            DeviceChoice::Rdma(options) | DeviceChoice::Auto(options) => lack(options),
+        }
+    }
+
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError> {
         let server = match request.server {
             None => None,
@@ -141,14 +148,15 @@ impl Host for RuntimeHost {
             DeviceChoice::Rdma(options) => self.rdma.prepare(options, local_ip, cores),
             DeviceChoice::Auto(options) => {
                 let prepared = self.rdma.prepare(options, local_ip, cores);
-                let named = **options != crate::cm::RdmaOptions::default();
+                let named = **options != RdmaOptions::default();
                 match prepared {
                     Ok(()) => tracing::info!(
                         "auto://: RDMA is offered to clients, and software to others"
                     ),
                     // Who names a device or an address expects it to be there.
                     Err(error) if named => {
-                        tracing::warn!(%error, "auto://: no RDMA is offered, software serves all clients");
+                        let device = options.device.as_deref().unwrap_or("any");
+                        tracing::warn!(%error, device, "auto://: no RDMA is offered, software serves all clients");
                     }
                     Err(error) => {
                         tracing::info!(%error, "auto://: no RDMA is offered, software serves all clients");
@@ -159,9 +167,55 @@ impl Host for RuntimeHost {
         }
     }
 
+    #[cfg(not(feature = "verbs"))]
+    fn prepare(
+        &self,
+        device: &DeviceChoice,
+        _: Option<IpAddr>,
+        _: Option<usize>,
+    ) -> Result<(), ConnectError> {
+        if let DeviceChoice::Auto(options) = device
+            && **options != RdmaOptions::default()
+            && let Some(why) = lack(options)
+        {
+            tracing::warn!("auto://: no RDMA is offered, software serves all clients: {why}");
+        }
+        Ok(())
+    }
+
     #[cfg(feature = "verbs")]
     fn new_event_sources(&self) -> Vec<std::sync::Arc<dyn crate::cm::EventSource>> {
         self.rdma.new_event_sources()
+    }
+}
+
+/// Why this process has no device for these options.
+#[cfg(not(feature = "verbs"))]
+fn lack(options: &RdmaOptions) -> Option<String> {
+    let ignored = if *options == RdmaOptions::default() {
+        ""
+    } else {
+        ", so options that choose a device or path of RDMA are ignored"
+    };
+    Some(format!("this program is built without the feature `verbs`{ignored}"))
+}
+
+/// The same, as far as the list of devices tells.
+#[cfg(feature = "verbs")]
+fn lack(options: &RdmaOptions) -> Option<String> {
+    use crate::verbs::{OpenError, VerbsError};
+
+    match (crate::verbs::ibv::device_names(), &options.device) {
+        (Ok(names), Some(name)) if !names.contains(name) => {
+            let (name, have) = (name.clone(), names.join(", "));
+            Some(OpenError::NoSuchDevice { name, have }.to_string())
+        }
+        (Ok(_), _) => None,
+        (Err(VerbsError::Open(OpenError::NoRdma | OpenError::NoDevice)), name) => {
+            let named = name.as_ref().map(|name| format!(", and so none of the name {name:?}"));
+            Some(format!("this machine has no RDMA device{}", named.unwrap_or_default()))
+        }
+        (Err(error), _) => Some(error.to_string()),
     }
 }
 

@@ -39,6 +39,18 @@ impl Server {
         Self::spawn_as(command.arg(env!("CARGO_BIN_EXE_kv")).args(SERVE), args, Stdio::inherit())
     }
 
+    /// One with a command line of its own.
+    pub(crate) fn start_as(command: &mut Command, stderr: Stdio) -> Self {
+        Self::spawn_as(command, &[], stderr)
+    }
+
+    /// What it has logged, if that is kept, once it has ended.
+    pub(crate) fn log(mut self) -> String {
+        drop(self.child.stdin.take());
+        let output = self.child.wait_with_output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    }
+
     fn spawn(args: &[&str], stderr: Stdio) -> Self {
         Self::spawn_as(&mut kv(SERVE), args, stderr)
     }

@@ -33,6 +33,8 @@ pub(super) struct MockHost {
     pub offers: std::sync::Mutex<Vec<Offer>>,
     /// Whether it has no device of RDMA.
     pub without_rdma: AtomicBool,
+    /// What it says of its having none.
+    pub lack: std::sync::Mutex<Option<String>>,
     /// QPs that are pending.
     pub pending: Arc<AtomicU32>,
     /// Held by the test to keep the control thread in `open`.
@@ -78,6 +80,7 @@ impl MockHost {
             full: AtomicBool::new(false),
             offers: std::sync::Mutex::default(),
             without_rdma: AtomicBool::new(false),
+            lack: std::sync::Mutex::default(),
             pending: Arc::default(),
             gate: std::sync::Mutex::new(()),
         })
@@ -101,6 +104,10 @@ impl Host for MockHost {
 
     fn offers(&self, _: &DeviceChoice, _: Option<IpAddr>) -> Vec<Offer> {
         self.offers.lock().unwrap().clone()
+    }
+
+    fn lack(&self, _: &DeviceChoice) -> Option<String> {
+        self.lack.lock().unwrap().clone()
     }
 
     fn open(&self, request: &OpenRequest) -> Result<Box<dyn PendingQp>, ConnectError> {

@@ -63,9 +63,20 @@ fn auto_takes_the_software_device_when_this_end_has_no_rdma() {
     for host in [&client, &server] {
         assert_eq!(host.next().established.path.device, "soft");
     }
-    if cfg!(feature = "verbs") {
-        let path = route.connected().unwrap().to_string();
-        assert!(path.contains("not RDMA") && path.contains("no memory windows"), "{path}");
+    let path = route.connected().unwrap().to_string();
+    assert!(path.contains("not RDMA") && path.contains("no memory windows"), "{path}");
+}
+
+#[test]
+fn auto_says_of_both_ends_that_they_have_no_rdma() {
+    let (client, client_control, server, server_control) = two_with_rdma();
+    *client.lack.lock().unwrap() = Some("this machine has no RDMA device".to_owned());
+    server.offers.lock().unwrap().remove(0);
+    let (at, route) = (at(listen_auto(&server_control)), Arc::<Route>::default());
+    succeeded(&attempt(&client_control, at, &route));
+    let reason = client.next().established.path.reason;
+    for part in ["this machine has no RDMA device", "the server offers no RDMA"] {
+        assert!(reason.contains(part), "{reason}");
     }
 }
 

@@ -70,6 +70,14 @@ impl Drop for DeviceList {
     }
 }
 
+/// The names of the devices that libibverbs has a driver for; none is opened.
+///
+/// # Errors
+/// There is none, and why.
+pub fn device_names() -> Result<Vec<String>, VerbsError> {
+    Ok(DeviceList::get()?.names().to_vec())
+}
+
 /// ENOSYS: the kernel's user-space verbs are not there at all.
 fn no_rdma(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::NotFound)

@@ -51,6 +51,7 @@ pub use batch::IbvBatch;
 pub use config::IbvConfig;
 pub use cq::{IbvCq, IbvCqRef};
 pub use device::IbvDevice;
+pub use list::device_names;
 pub use mr::IbvMr;
 pub use mw::IbvMw;
 pub use pd::IbvPd;
