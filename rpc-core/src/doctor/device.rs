@@ -97,7 +97,7 @@ fn without(files: &Files, wanted: &Wanted, report: &mut Report) {
             "machine",
             "there is no RDMA device, and the address says rdma://",
             cause,
-            format!("{fix}; or auto:// in place of rdma://"),
+            format!("{fix}; or, without RDMA, auto:// or soft:// in place of rdma://"),
         ),
         Scheme::Auto if wanted.options.device.is_some() => {} // It is named as missing.
         Scheme::Auto if options_given => report.problem(
