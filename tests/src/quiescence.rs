@@ -136,6 +136,7 @@ pub(crate) fn left_of(stats: &RuntimeStats) -> Vec<String> {
         note(&mut of_core, "windows that are bound in the device's table", core.usage.mws_bound);
         note(&mut of_core, "connections", core.connections);
         note(&mut of_core, "leases", core.leases);
+        note(&mut of_core, "eager buffers of SENDs", core.send_buffers);
         note(&mut of_core, "credits of no connection", core.credits_granted);
         left.extend(of_core.into_iter().map(|what| format!("core {index}: {what}")));
     }

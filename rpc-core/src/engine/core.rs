@@ -521,3 +521,6 @@ fn run_task(runnable: Runnable) {
         tracing::error!("a task panicked; it has ended and its core goes on");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -374,6 +374,8 @@ impl<D: Device> Drive for Engine<D> {
         totals.credits_recalled += self.counters.credits_recalled;
         totals.credits_returned += self.counters.credits_returned;
         totals.queues = totals.queues.plus(&self.counters.queues);
+        let held = self.slab.slots() - self.slab.slots_free();
+        totals.send_buffers += held.saturating_sub(self.receives_posted);
         totals.leases += self.connections.iter().map(|c| c.leases.len() as u32).sum::<u32>();
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct CoreCounters {
     pub(crate) credits_recalled: AtomicU64,
     pub(crate) credits_returned: AtomicU64,
     pub(crate) leases: AtomicU32,
+    pub(crate) send_buffers: AtomicU32,
+    pub(crate) yields: AtomicU64,
     requests: AtomicU64,
     send_doorbells: AtomicU64,
     receive_doorbells: AtomicU64,
@@ -73,6 +75,7 @@ pub(crate) struct Totals {
     pub(crate) credits_recalled: u64,
     pub(crate) credits_returned: u64,
     pub(crate) leases: u32,
+    pub(crate) send_buffers: u32,
     pub(crate) queues: QueueCounters,
 }
 
@@ -88,6 +91,7 @@ impl CoreCounters {
         self.credits_recalled.store(totals.credits_recalled, Ordering::Relaxed);
         self.credits_returned.store(totals.credits_returned, Ordering::Relaxed);
         self.leases.store(totals.leases, Ordering::Relaxed);
+        self.send_buffers.store(totals.send_buffers, Ordering::Relaxed);
         let queues = &totals.queues;
         self.requests.store(queues.requests, Ordering::Relaxed);
         self.send_doorbells.store(queues.send_doorbells, Ordering::Relaxed);

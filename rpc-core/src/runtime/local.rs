@@ -149,3 +149,19 @@ impl Wake for Flag {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_used_as_long_as_a_connection_is_made_or_there() {
+        let local = Runtime::builder().on_this_thread().unwrap();
+        let is_unused = || local.core.engines[0].is_unused();
+        assert!(is_unused());
+        let place = local.runtime.core_handles()[0].engine.reserve();
+        assert!(place.is_some() && !is_unused(), "its first SEND may come before it is installed");
+        drop(place);
+        assert!(is_unused());
+    }
+}

@@ -332,6 +332,8 @@ impl CoreHandle {
             credits_recalled: counters.credits_recalled.load(Ordering::Relaxed),
             credits_returned: counters.credits_returned.load(Ordering::Relaxed),
             leases: counters.leases.load(Ordering::Relaxed),
+            send_buffers: counters.send_buffers.load(Ordering::Relaxed),
+            yields: counters.yields.load(Ordering::Relaxed),
             queues: counters.queues(),
             device: self.engine.device.counters(),
             usage: self.engine.device.usage(),

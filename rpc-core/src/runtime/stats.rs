@@ -55,6 +55,12 @@ pub struct CoreStats {
     pub credits_returned: u64,
     /// Messages whose payloads peers may read now.
     pub leases: u32,
+    /// Eager buffers that SENDs hold: those of which the device has not told yet that it is done with them.
+    /// None, once connections have been at rest for a moment.
+    pub send_buffers: u32,
+    /// Times the core gave way to others while it looked for work, each a system call: only where a device's
+    /// work waits for this machine's CPUs, as soft-RoCE's does.
+    pub yields: u64,
     /// What it asked of its queues, and took from them.
     pub queues: QueueCounters,
     /// What the core's software device counted by itself.

@@ -84,6 +84,7 @@ impl Core {
     fn pause(&mut self) {
         self.looks = self.looks.wrapping_add(1);
         if self.yields && self.looks.is_multiple_of(LOOKS_PER_YIELD) {
+            self.shared.counters.yields.fetch_add(1, Ordering::Relaxed);
             std::thread::yield_now();
         } else {
             std::hint::spin_loop();

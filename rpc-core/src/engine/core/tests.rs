@@ -1,0 +1,167 @@
+//! How often a core looks at its engines, and when it gives way. Its time stands until a test moves it.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::io;
+
+use super::*;
+use crate::engine::cell::{CallCell, CallPlace};
+use crate::engine::sleep::Sleeper;
+use crate::engine::submission::{CallSubmission, HandlerEnd};
+use crate::world::{self, World};
+
+/// An engine that never has anything to do, and counts how often it was looked at.
+#[derive(Default)]
+struct Looked {
+    polls: Cell<u32>,
+    used: Cell<bool>,
+    needs_cpu: bool,
+}
+
+/// The core owns its engines; a test looks at this one too.
+struct Idle(Rc<Looked>);
+
+impl Drive for Idle {
+    fn watch(&self, _: usize, _: &Sleeper) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn poll(&mut self, _: &Turn<'_>) -> usize {
+        self.0.polls.set(self.0.polls.get() + 1);
+        0
+    }
+
+    fn submit(&mut self, _: &Turn<'_>, _: CallSubmission) {}
+
+    fn abandon(&mut self, _: &Turn<'_>, _: CallPlace, _: &Arc<CallCell>) {}
+
+    fn handler_ended(&mut self, _: &Turn<'_>, _: HandlerEnd) {}
+
+    fn fire_timers(&mut self, _: &Turn<'_>) -> usize {
+        0
+    }
+
+    fn flush(&mut self, _: &Turn<'_>) -> usize {
+        0
+    }
+
+    fn count(&self, _: &mut Totals) {}
+
+    fn next_timer(&self) -> Option<Time> {
+        None
+    }
+
+    fn is_unused(&self) -> bool {
+        !self.0.used.get()
+    }
+
+    fn needs_cpu(&self) -> bool {
+        self.0.needs_cpu
+    }
+
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    fn has_outstanding(&self) -> bool {
+        false
+    }
+
+    fn socket_ready(&mut self, _: &Turn<'_>, _: u32) {}
+
+    fn close(&mut self, _: &Turn<'_>, _: ConnectionKey) {}
+
+    fn close_server(&mut self, _: &Turn<'_>, _: u64, _: Arc<Joining<()>>) {}
+
+    fn shut_down(&mut self, _: &Turn<'_>) {}
+
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// A core that spins for as long as its time stands.
+fn core_of(engines: &[&Rc<Looked>]) -> Core {
+    let engines =
+        engines.iter().map(|looked| -> Box<dyn Drive> { Box::new(Idle(Rc::clone(looked))) });
+    let shared = CoreShared::new(0).unwrap();
+    Core::new(shared, Clock::new(), engines.collect(), Duration::from_secs(1)).unwrap()
+}
+
+/// So many turns of a core that finds nothing to do, as its thread takes them.
+fn turns(core: &mut Core, count: u32) {
+    for _ in 0..count {
+        assert!(core.turn().is_idle());
+        core.idle(|| false);
+    }
+}
+
+fn yields(core: &Core) -> u64 {
+    core.shared.counters.yields.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_spinning_core_gives_way_only_where_a_devices_work_waits_for_its_cpu() {
+    let _entered = world::enter(&World::new(1));
+    let (nic, soft) = (Rc::default(), Rc::new(Looked { needs_cpu: true, ..Looked::default() }));
+    let mut core = core_of(&[&nic]);
+    turns(&mut core, 10 * LOOKS_PER_YIELD);
+    assert_eq!(yields(&core), 0, "a NIC works by itself");
+    let mut core = core_of(&[&nic, &soft]);
+    turns(&mut core, LOOKS_PER_YIELD - 1);
+    assert_eq!(yields(&core), 0, "each is a system call, so not after every look");
+    turns(&mut core, 9 * LOOKS_PER_YIELD + 1);
+    assert_eq!(yields(&core), 10);
+}
+
+#[cfg(feature = "verbs")]
+#[test]
+fn a_core_gives_way_as_well_for_a_device_that_came_later() {
+    let _entered = world::enter(&World::new(1));
+    let mut core = core_of(&[&Rc::default()]);
+    core.add_engine(Box::new(Idle(Rc::new(Looked { needs_cpu: true, ..Looked::default() }))));
+    turns(&mut core, LOOKS_PER_YIELD);
+    assert_eq!(yields(&core), 1);
+}
+
+#[test]
+fn an_engine_that_nobody_uses_is_polled_once_a_millisecond_and_not_every_turn() {
+    let world = World::new(1);
+    let _entered = world::enter(&world);
+    let (unused, used) = (Rc::<Looked>::default(), Rc::new(Looked::default()));
+    used.used.set(true);
+    let mut core = core_of(&[&unused, &used]);
+    turns(&mut core, 100);
+    assert_eq!((unused.polls.get(), used.polls.get()), (1, 100));
+    for passed in 1..=10 {
+        world.advance_to(UNUSED_EVERY * passed);
+        turns(&mut core, 100);
+    }
+    assert_eq!((unused.polls.get(), used.polls.get()), (11, 1_100));
+}
+
+#[test]
+fn an_engine_is_polled_in_the_turn_after_someone_connects() {
+    let _entered = world::enter(&World::new(1));
+    let engine = Rc::<Looked>::default();
+    let mut core = core_of(&[&engine]);
+    turns(&mut core, 2);
+    let before = engine.polls.get();
+    engine.used.set(true);
+    turns(&mut core, 3);
+    assert_eq!(engine.polls.get(), before + 3, "no time has passed");
+}
+
+#[test]
+fn the_last_look_before_a_sleep_is_at_engines_that_nobody_uses_too() {
+    let _entered = world::enter(&World::new(1));
+    let engine = Rc::<Looked>::default();
+    let mut core = core_of(&[&engine]);
+    turns(&mut core, 2);
+    let before = engine.polls.get();
+    // What came before its queue was armed is announced by nothing.
+    assert!(core.prepare_to_sleep());
+    assert_eq!(engine.polls.get(), before + 1);
+    turns(&mut core, 2);
+    assert_eq!(engine.polls.get(), before + 1, "the sleep is over, and no time has passed");
+}
