@@ -6,7 +6,7 @@ use std::time::Duration;
 use rpc_core::bytes::Bytes;
 use rpc_core::{Channel, Runtime, RuntimeBuilder, Server};
 
-use super::service::{Counted, CountsClient, CountsOf, CountsServer, Nothing};
+use super::service::{self, Counted, CountsClient, CountsOf, CountsServer, Nothing};
 use crate::compare::cells::{self, Span, Value};
 use crate::compare::client::Client;
 use crate::compare::machine;
@@ -23,6 +23,9 @@ const SOFTWARE_CALLS: u64 = 4_000;
 /// Such calls, one outstanding and many, and the part of their instructions that is not the software device's:
 /// `bench -- instructions` lists which are.
 const SOFTWARE: [(u64, f64); 2] = [(1, 0.67), (64, 0.96)];
+/// What is measured, in this order.
+pub(super) const CELLS: [&str; 4] =
+    ["1 outstanding", "64 outstanding", "1 MiB requests", "1 MiB answers"];
 /// A core that spins never sleeps while it is measured, as perftest's processes do not.
 const SPINS: Duration = Duration::from_secs(600);
 
@@ -113,7 +116,7 @@ impl Counting {
 
     async fn now(&self) -> Result<[Counted; 2], Failure> {
         let server = self.server.counted(Nothing {}).await?.into_inner();
-        Ok([Counted::of(&self.runtime), server])
+        Ok([service::look(&self.runtime), server])
     }
 
     /// What was counted of each call since the last look.
@@ -133,12 +136,12 @@ async fn measure(address: &str, runtime: &Runtime, span: Span) -> Result<Vec<Val
     let channel = Channel::builder(address).runtime(runtime).connect().await?;
     let client = Client::on_core(channel.clone(), runtime);
     let mut counting = Counting::start(&channel, runtime).await?;
+    let [one, many, requests, answers] = CELLS;
     let mut values = cells::latency(&client, span).await?;
-    values.extend(counting.look("1 outstanding").await?);
+    values.extend(counting.look(one).await?);
     values.extend(cells::rate(&client, span, 64).await?);
-    values.extend(counting.look("64 outstanding").await?);
-    for answers in [false, true] {
-        let name = if answers { "1 MiB answers" } else { "1 MiB requests" };
+    values.extend(counting.look(many).await?);
+    for (name, answers) in [(requests, false), (answers, true)] {
         let rate = large(&client, span, answers).await?;
         values.push((format!("{name} MB/s"), rate * 1e3));
         values.extend(counting.look(name).await?);

@@ -1,11 +1,12 @@
 //! Other frameworks over verbs: `bench-peers`, a program of its own package, beside this one.
 
 use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::place::Place;
-use super::tool::{Ends, spawn};
+use super::tool::spawn;
 use super::values_of;
 use crate::compare::cells::Value;
 use crate::failure::Failure;
@@ -19,28 +20,34 @@ pub(super) fn program() -> Option<PathBuf> {
     beside.exists().then_some(beside)
 }
 
+/// Their address, if they can be measured there: they take a device's first port, and find each other by the
+/// port's own address.
+pub(super) fn address(place: &Place) -> Option<IpAddr> {
+    place.address.filter(|address| address.is_ipv4() && place.port == 1)
+}
+
 /// One round of a peer: a server, a client, and what the client measured, by this peer's name.
 pub(super) fn run(
     program: &PathBuf,
     peer: &str,
-    place: &Place,
+    (device, address): (&str, IpAddr),
     [client, server]: [usize; 2],
     millis: u64,
 ) -> Result<Vec<Value>, Failure> {
     let command = |cpu: usize, address: &str| {
         let mut command = Command::new(program);
-        command.args(["--peer", peer, "--device", &place.device, "--address", address]);
+        command.args(["--peer", peer, "--device", device, "--address", address]);
         command.args(["--cpus", &cpu.to_string()]).stdout(Stdio::piped());
         command
     };
-    let mut serve = command(server, &place.address.to_string());
-    let mut serving = Ends(spawn(serve.arg("--server").stdin(Stdio::piped()), server)?);
+    let mut serve = command(server, &address.to_string());
+    let mut serving = spawn(serve.arg("--server").stdin(Stdio::piped()), server)?;
     let output = serving.0.stdout.take().ok_or_else(|| Failure::new("a peer has no output"))?;
     let mut address = String::new();
     BufReader::new(output).read_line(&mut address)?;
     let mut call = command(client, address.trim());
     call.args(["--millis", &millis.to_string()]).stdin(Stdio::null());
-    let values = values_of(Ends(spawn(&mut call, client)?))?;
+    let values = values_of(spawn(&mut call, client)?)?;
     Ok(values.into_iter().map(|value| named(peer, value)).collect())
 }
 

@@ -107,6 +107,7 @@ impl Report {
             }
         }
         text.push_str(&self.costs());
+        text.push_str(&self.system_calls());
         text.push_str(&self.predictions());
         text
     }
@@ -114,8 +115,8 @@ impl Report {
     /// What a call cost each side's queues, beside what the model says of it.
     fn costs(&self) -> String {
         let mut text = String::from(
-            "\n| of each call: counted, and the model's | requests | doorbells | receive doorbells | completions | arms |\n\
-             |---|---|---|---|---|---|\n",
+            "\n| of each call: counted, and the model's | requests | doorbells | receive doorbells | completions | arms | yields | other system calls |\n\
+             |---|---|---|---|---|---|---|---|\n",
         );
         for cost in &COSTS {
             let counted = cost.counts().map(|(what, model)| {
@@ -125,10 +126,44 @@ impl Report {
             if counted.iter().all(Option::is_none) {
                 continue;
             }
-            let cells = counted.map(|cell| cell.unwrap_or_else(|| "–".to_owned())).join(" | ");
-            let _ = writeln!(text, "| {}, {} | {cells} |", cost.cell, cost.side);
+            // Not of the model: what depends on how long a call takes, and what was counted more slowly.
+            let others = ["yields", "syscalls"].map(|what| {
+                Some(format!("{:.2}", self.median(&format!("{} {} {what}", cost.cell, cost.side))?))
+            });
+            let cells: Vec<String> = counted
+                .into_iter()
+                .chain(others)
+                .map(|cell| cell.unwrap_or_else(|| "–".to_owned()))
+                .collect();
+            let _ = writeln!(text, "| {}, {} | {} |", cost.cell, cost.side, cells.join(" | "));
         }
         text
+    }
+
+    /// Which system calls those were, and how many doorbells there were beside them.
+    fn system_calls(&self) -> String {
+        let mut text = String::from(
+            "\n| of each call, under strace: slower, so more calls share a doorbell | doorbells | system calls but yields |\n\
+             |---|---|---|\n",
+        );
+        let heading = text.len();
+        for cost in &COSTS {
+            let of = format!("{}, {}", cost.cell, cost.side);
+            let prefix = format!("{} {}", cost.cell, cost.side);
+            let Some(doorbells) = self.median(&format!("{prefix} doorbells traced")) else {
+                continue;
+            };
+            let prefix = format!("{prefix} syscall ");
+            let named = self.0.keys().filter_map(|name| name.strip_prefix(&prefix));
+            let mut counts: Vec<(&str, f64)> = named
+                .filter_map(|name| Some((name, self.median(&format!("{prefix}{name}"))?)))
+                .collect();
+            counts.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+            let shown: Vec<String> =
+                counts.iter().map(|(name, count)| format!("{name} {count:.3}")).collect();
+            let _ = writeln!(text, "| {of} | {doorbells:.2} | {} |", shown.join(", "));
+        }
+        if text.len() == heading { String::new() } else { text }
     }
 
     /// What the model makes of the raw figures and of this machine's CPU, beside what was measured.

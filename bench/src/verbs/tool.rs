@@ -1,9 +1,13 @@
 //! Programs of others that measure the same device: perftest, and UCX at the level of its transports.
 
-use std::fs;
+use std::io::{self, Read};
 use std::net::{IpAddr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::place::Place;
 use crate::compare::cells::Value;
@@ -71,9 +75,7 @@ pub(super) const TOOLS: [Tool; 4] = [
 impl Tool {
     /// Whether it is on this machine.
     pub(super) fn is_there(&self) -> bool {
-        let mut command = Command::new(self.program);
-        command.arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok()
+        is_there(self.program)
     }
 
     /// One run of it: a server and a client, each kept to a CPU.
@@ -83,9 +85,9 @@ impl Tool {
         [client, server]: [usize; 2],
     ) -> Result<Vec<Value>, Failure> {
         let port = free_port()?;
-        let mut serving = Ends(spawn(&mut self.command(place, port, false), server)?);
+        let mut serving = spawn(&mut self.command(place, port, false), server)?;
         until_listening(port, &mut serving.0, self.program)?;
-        let output = spawn(&mut self.command(place, port, true), client)?.wait_with_output()?;
+        let output = spawn(&mut self.command(place, port, true), client)?.output()?;
         let ended = serving.0.wait()?;
         if !output.status.success() || !ended.success() {
             return Err(self.failed(&output));
@@ -96,16 +98,19 @@ impl Tool {
 
     fn command(&self, place: &Place, port: u16, client: bool) -> Command {
         let is_ucx = self.program == "ucx_perftest";
-        let (port, gid) = (port.to_string(), place.gid_index.to_string());
+        let (tcp_port, port) = (port.to_string(), place.port.to_string());
+        let gid = place.gid_index.map(|index| index.to_string());
         let mut command = Command::new("timeout");
-        command.args([SECONDS_MAX, self.program]).args(self.args).args(["-p", &port]);
+        command.args([SECONDS_MAX, self.program]).args(self.args).args(["-p", &tcp_port]);
         if is_ucx {
-            command.args(["-d", &format!("{}:1", place.device)]).env("UCX_IB_GID_INDEX", gid);
+            command.args(["-d", &format!("{}:{port}", place.device)]);
+            command.envs(gid.map(|gid| ("UCX_IB_GID_INDEX", gid)));
         } else {
-            command.args(["-d", &place.device, "-x", &gid]);
+            command.args(["-d", &place.device, "-i", &port]);
+            command.args(gid.iter().flat_map(|gid| ["-x", gid]));
         }
         if client {
-            command.arg(place.address.to_string());
+            command.arg(place.host().to_string());
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -124,23 +129,70 @@ impl Tool {
     }
 }
 
-/// A process that ends with this value.
+/// Whether a program is on this machine.
+pub(super) fn is_there(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--help").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok()
+}
+
+/// What it says of its version, for who has to know.
+pub(super) fn version(program: &str) -> String {
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    text.ok().and_then(|text| Some(text.lines().next()?.to_owned())).unwrap_or_default()
+}
+
+/// A process that ends with this value, and with it whatever it has started: it leads a group of its own, and
+/// what `timeout` or strace runs is in that.
 pub(super) struct Ends(pub(super) Child);
+
+impl Ends {
+    /// Waits until it has ended by itself.
+    pub(super) fn wait_within(&mut self, limit: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + limit;
+        while self.0.try_wait()?.is_none() {
+            if Instant::now() >= end {
+                return Err(Failure::new(format!("a process did not end within {limit:?}")));
+            }
+            thread::sleep(LOOK_EVERY); // between two looks at what the kernel says
+        }
+        Ok(())
+    }
+
+    /// What it prints until it ends.
+    fn output(mut self) -> io::Result<Output> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let (out, err) = (self.0.stdout.take(), self.0.stderr.take());
+        // At the same time, or it might wait with one until the other is read.
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| err.map_or(Ok(0), |mut err| err.read_to_end(&mut stderr)));
+            out.map_or(Ok(0), |mut out| out.read_to_end(&mut stdout))?;
+            reading.join().unwrap_or_else(|_| Err(io::Error::other("a thread that reads panicked")))
+        })?;
+        Ok(Output { status: self.0.wait()?, stdout, stderr })
+    }
+}
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
+        // The number of one that was waited for may be another's by now.
+        if !matches!(self.0.try_wait(), Ok(None)) {
+            return;
+        }
+        // It may end by itself meanwhile.
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.wait();
     }
 }
 
 /// Starts a process on one CPU. It takes over which CPUs the thread that starts it may use.
-pub(super) fn spawn(command: &mut Command, cpu: usize) -> Result<Child, Failure> {
-    std::thread::scope(|scope| {
+pub(super) fn spawn(command: &mut Command, cpu: usize) -> Result<Ends, Failure> {
+    command.process_group(0);
+    thread::scope(|scope| {
         let starting = scope.spawn(|| {
             machine::pin(&[cpu])?;
-            command.spawn().map_err(|error| {
+            command.spawn().map(Ends).map_err(|error| {
                 Failure::new(format!("{} cannot be run: {error}", command.get_program().display()))
             })
         });
@@ -163,7 +215,7 @@ fn until_listening(port: u16, server: &mut Child, program: &str) -> Result<(), F
         if Instant::now() >= end {
             return Err(Failure::new(format!("{program} does not listen at port {port}")));
         }
-        std::thread::sleep(LOOK_EVERY); // between two looks at what the kernel says
+        thread::sleep(LOOK_EVERY); // between two looks at what the kernel says
     }
     Ok(())
 }
@@ -226,5 +278,32 @@ mod tests {
         assert!(!listens_at(line, 8081));
         assert!(!listens_at(&line.replace(" 0A ", " 01 "), 8080));
         assert!(!listens_at("  sl  local_address rem_address   st", 8080));
+    }
+
+    #[test]
+    fn what_a_process_has_started_ends_with_it() {
+        let mut command = Command::new("timeout");
+        command.args(["600", "sh", "-c", "echo begun; sleep 600; echo ended"]);
+        let cpu = machine::cpus().unwrap()[0];
+        let mut running = spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()), cpu).unwrap();
+        let mut output = running.0.stdout.take().unwrap();
+        let mut begun = [0; 6];
+        output.read_exact(&mut begun).unwrap();
+        drop(running);
+        // It ends when nobody holds its other end any more: not `timeout`, not the shell, not what that runs.
+        let (said, heard) = std::sync::mpsc::channel();
+        thread::spawn(move || said.send(output.read_to_end(&mut Vec::new()).unwrap()));
+        assert_eq!(heard.recv_timeout(Duration::from_secs(60)), Ok(0));
+    }
+
+    #[test]
+    fn both_streams_of_a_process_are_read_to_their_ends() {
+        let mut command = Command::new("sh");
+        // More than either pipe holds.
+        command.args(["-c", "head -c 200000 /dev/zero >&2; head -c 300000 /dev/zero; exit 3"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = spawn(&mut command, machine::cpus().unwrap()[0]).unwrap().output().unwrap();
+        assert_eq!((output.stdout.len(), output.stderr.len()), (300_000, 200_000));
+        assert_eq!(output.status.code(), Some(3));
     }
 }
