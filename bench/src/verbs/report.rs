@@ -143,7 +143,7 @@ impl Report {
     /// Which system calls those were, and how many doorbells there were beside them.
     fn system_calls(&self) -> String {
         let mut text = String::from(
-            "\n| of each call, under strace: slower, so more calls share a doorbell | doorbells | system calls but yields |\n\
+            "\n| of each call, under strace, where fewer or more of them share a doorbell | doorbells | system calls but yields |\n\
              |---|---|---|\n",
         );
         let heading = text.len();

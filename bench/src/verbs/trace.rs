@@ -79,7 +79,7 @@ impl Traces {
                 counts.extend(named.map(|(name, count)| {
                     (format!("{cell} {side} syscall {name}"), *count as f64 / calls)
                 }));
-                // Of this run: where each takes longer, more calls share one.
+                // Of this run: strace changes how many calls share one.
                 let doorbells = value(format!("{cell} {side} doorbells"));
                 counts.extend(
                     doorbells.map(|count| (format!("{cell} {side} doorbells traced"), count)),
