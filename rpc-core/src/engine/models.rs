@@ -115,19 +115,16 @@ fn a_core_that_spins_takes_what_two_threads_give_it() {
             let shared = Arc::clone(&shared);
             loom::thread::spawn(move || shared.run_on_core(Box::new(|_| ())))
         });
-        let mut found = 0;
-        while found < 2 {
-            if !shared.take_given() {
-                loom::thread::yield_now();
-                continue;
-            }
-            while shared.take_job().is_some() {
-                found += 1;
-            }
-        }
+        let look = || {
+            let jobs = std::iter::from_fn(|| shared.take_job());
+            if shared.take_given() { jobs.count() } else { 0 }
+        };
+        // Once while they are at it, and once when they have said so.
+        let before = look();
         for thread in threads {
             thread.join().unwrap();
         }
+        assert_eq!(before + look(), 2);
     });
 }
 

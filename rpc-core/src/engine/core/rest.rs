@@ -9,7 +9,7 @@ use crate::failpoint::{self, Point};
 
 /// Looks at a device whose work is done by this machine's CPUs, before others may run: its kernel threads, if
 /// they have taken over. As long as they have not, each pause is a system call for nothing.
-const LOOKS_PER_YIELD: u32 = 8;
+pub(super) const LOOKS_PER_YIELD: u32 = 8;
 
 /// A core with calls outstanding sleeps no longer than this: a lost notification is rescued then.
 const SAFETY_SLEEP: Duration = Duration::from_millis(100);

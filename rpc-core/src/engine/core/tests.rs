@@ -4,10 +4,11 @@ use std::any::Any;
 use std::cell::Cell;
 use std::io;
 
+use super::rest::LOOKS_PER_YIELD;
 use super::*;
 use crate::engine::cell::{CallCell, CallPlace};
 use crate::engine::sleep::Sleeper;
-use crate::engine::submission::{CallSubmission, HandlerEnd};
+use crate::engine::submission::HandlerEnd;
 use crate::world::{self, World};
 
 /// An engine that never has anything to do, and counts how often it was looked at.
@@ -31,7 +32,7 @@ impl Drive for Idle {
         0
     }
 
-    fn submit(&mut self, _: &Turn<'_>, _: CallSubmission) {}
+    fn submit(&mut self, _: &Turn<'_>, _: Arc<CallCell>) {}
 
     fn abandon(&mut self, _: &Turn<'_>, _: CallPlace, _: &Arc<CallCell>) {}
 
@@ -43,6 +44,10 @@ impl Drive for Idle {
 
     fn flush(&mut self, _: &Turn<'_>) -> usize {
         0
+    }
+
+    fn is_quiet(&self, _: Time) -> bool {
+        true
     }
 
     fn count(&self, _: &mut Totals) {}
