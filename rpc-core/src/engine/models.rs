@@ -106,7 +106,7 @@ fn two_threads_wake_one_core() {
 /// Two threads give a core something that spins and never looks at its queues but when it is told to: it takes
 /// both.
 ///
-/// Fails when `wake_for_given` comes before the push.
+/// Fails when `wake_for_given` comes before the push, and when it stores in place of a swap.
 #[test]
 fn a_core_that_spins_takes_what_two_threads_give_it() {
     explore_within(2, "a core that spins takes what two threads give it", || {

@@ -155,20 +155,21 @@ impl CoreShared {
 
     /// Something was put into a queue.
     fn wake_for_given(&self) {
-        self.given.store(true, Ordering::Release);
+        self.keep_given();
         self.sleeper.wake();
     }
 
     /// The core's side: whether the queues are to be looked at. What is left in them then, or comes later, must
     /// be [`keep_given`](Self::keep_given) or says so itself.
     pub(crate) fn take_given(&self) -> bool {
-        // The swap reads what was stored last, and with it sees what was pushed before that.
+        // Every change of the flag is a swap, so this one sees what was pushed before each of those that it
+        // takes back: a store would hide those before it.
         self.given.load(Ordering::Relaxed) && self.given.swap(false, Ordering::AcqRel)
     }
 
-    /// The core's side: there is something in the queues that it has not taken.
+    /// There is something in the queues.
     pub(crate) fn keep_given(&self) {
-        self.given.store(true, Ordering::Release);
+        self.given.swap(true, Ordering::AcqRel);
     }
 
     /// A core that has stopped takes nothing any more: whoever pushes after that ends it here.
