@@ -179,28 +179,34 @@ fn make(
     call: OutgoingCall,
 ) -> impl Future<Output = Result<Reply, Status>> + Send + use<> {
     let cell = CallCell::new(Arc::clone(shared), connection, call);
-    let guard = Abandon(Arc::clone(&cell));
-    // What its core has no room for.
-    let mut refused =
-        if local::submit_if_current(shared, &cell) { None } else { shared.submit(cell).err() };
+    let refused =
+        !local::submit_if_current(shared, &cell) && shared.submit(Arc::clone(&cell)).is_err();
+    let mut waits = Waits { cell, refused };
     std::future::poll_fn(move |context| {
-        if let Some(pending) = refused.take()
-            && let Err(again) = guard.0.core().submit(pending)
-        {
-            refused = Some(again);
-            guard.0.core().wait_for_room(context.waker());
-            return Poll::Pending;
+        if waits.refused {
+            let core = waits.cell.core();
+            if core.submit(Arc::clone(&waits.cell)).is_err() {
+                core.wait_for_room(context.waker());
+                return Poll::Pending;
+            }
+            waits.refused = false;
         }
-        guard.0.poll(context)
+        waits.cell.poll(context)
     })
 }
 
-/// Cancels the call when its future is dropped before its end.
-struct Abandon(Arc<CallCell>);
+/// A call that its future waits for: cancelled when that is dropped before the end.
+struct Waits {
+    cell: Arc<CallCell>,
+    /// Its core has had no room for it, and knows nothing of it: it ends with its future.
+    refused: bool,
+}
 
-impl Drop for Abandon {
+impl Drop for Waits {
     fn drop(&mut self) {
-        self.0.abandon();
+        if !self.refused {
+            self.cell.abandon();
+        }
     }
 }
 
@@ -214,4 +220,38 @@ fn decode<R: Message + Default>(reply: Reply) -> Result<Response<R>, Status> {
     let metadata = outbound::decode_metadata(&reply.metadata)
         .map_err(|error| Status::internal(format!("the answer's metadata is damaged: {error}")))?;
     Ok(Response::from_parts(message, metadata, Extensions::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_its_core_had_no_room_for_ends_with_its_future() {
+        let shared = CoreShared::with_room(0, 1).unwrap();
+        let connection = ConnectionKey { engine: 0, slot: 0, generation: 0 };
+        let call = |body: &Bytes| OutgoingCall {
+            method: "/test",
+            deadline: None,
+            urgent: false,
+            metadata: Bytes::new(),
+            body: Outbound { inline: body.clone(), segments: Vec::new() },
+        };
+        let (taken, refused) = (Bytes::from(vec![1; 100]), Bytes::from(vec![2; 100]));
+        let first = make(&shared, connection, call(&taken));
+        {
+            let mut second = pin!(make(&shared, connection, call(&refused)));
+            let polled = second.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending() && !refused.is_unique());
+        }
+        assert!(refused.is_unique(), "what nobody waits for any more keeps no memory");
+        assert!(shared.take_abandoned().is_none(), "the core knows nothing of it");
+        drop(first);
+        assert!(shared.take_abandoned().is_some(), "of this one it does");
+    }
 }

@@ -21,10 +21,17 @@ pub(super) fn how(files: &Files) -> String {
         return format!("{place}: {command} for a software one");
     }
     let kernel = release(files);
+    if !files.exists(&format!("/lib/modules/{kernel}")) {
+        // A container sees the kernel and seldom its modules.
+        return format!(
+            "whether this kernel, {kernel}, has the module rdma_rxe of software ones cannot be told from here: {place}, \
+             modprobe rdma_rxe, then {command}"
+        );
+    }
     format!(
-        "this kernel, {kernel}, lacks the module rdma_rxe of software ones: {place}, apt install \
-         linux-modules-extra-{kernel} (kernel-modules-extra on Fedora and RHEL) or boot a kernel that has it, then \
-         {command}"
+        "this kernel, {kernel}, lacks the module rdma_rxe of software ones: {place}, install the rest of its modules \
+         (linux-modules-extra-{kernel} on Ubuntu, linux-image-amd64 for a cloud kernel of Debian, \
+         kernel-modules-extra on Fedora and RHEL) or boot a kernel that has it, then {command}"
     )
 }
 

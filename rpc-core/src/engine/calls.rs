@@ -18,6 +18,8 @@ use crate::{Execution, Status, Time};
 /// A lease for a call without a deadline expires this long after it was made.
 const CALL_LEASE: std::time::Duration = std::time::Duration::from_secs(300);
 
+const GONE: &str = "the connection is gone; the call was not sent";
+
 /// The priority of an urgent call on the wire, and 0 that of any other: more classes may follow.
 const URGENT: u8 = 1;
 
@@ -29,7 +31,7 @@ impl<D: Device> Engine<D> {
             return;
         }
         let Some(connection) = self.connections.get(cell.connection).filter(|c| c.is_open()) else {
-            cell.fail("the connection is gone; the call was not sent");
+            cell.fail(GONE);
             return;
         };
         let Some(call) = cell.take_call() else {
@@ -66,7 +68,10 @@ impl<D: Device> Engine<D> {
                 return;
             }
         };
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(connection) = self.connections.get(key) else {
+            cell.fail(GONE);
+            return;
+        };
         let entry = connection.calls.vacant_entry();
         let token = entry.key() as u64;
         let priority = if urgent { URGENT } else { 0 };
@@ -91,6 +96,8 @@ impl<D: Device> Engine<D> {
         if let Some(connection) = self.connections.get(cell.connection) {
             connection.waiting.push_back(Waiting::Call { cell, call });
             self.schedule_waiting_check(turn.now, slot);
+        } else {
+            cell.fail(GONE);
         }
     }
 

@@ -35,7 +35,8 @@ pub(crate) struct CallCell {
     stage: Mutex<Stage>,
 }
 
-/// How far the call has come. After it was given, the core alone asks and says.
+/// How far the call has come. After it was given, the core alone asks and says; once that has stopped, whoever
+/// ends its mailbox.
 enum Stage {
     /// The core has not taken it yet.
     Given(OutgoingCall),
@@ -115,7 +116,7 @@ impl CallCell {
         &self.core
     }
 
-    /// Ends the call because no core will take it.
+    /// Ends the call because it was not sent and will not be.
     pub(crate) fn fail(&self, why: &str) {
         drop(self.take_call());
         self.complete(Err(Status::unavailable(why).with_execution(Execution::NotExecuted)));

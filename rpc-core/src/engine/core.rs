@@ -192,7 +192,7 @@ impl Core {
 
     /// What programs, timers and tasks want of the core.
     fn take_asked(&mut self, turn: &Turn<'_>, given: bool) -> usize {
-        let mut work = if given { self.take_given(turn) } else { 0 };
+        let mut work = if given { self.empty_mailbox(turn) } else { 0 };
         work += self.take_local_submissions(turn);
         for engine in &mut self.engines {
             work += engine.fire_timers(turn);
@@ -253,12 +253,13 @@ impl Core {
     fn submit(&mut self, turn: &Turn<'_>, call: Arc<CallCell>) {
         match self.engines.get_mut(usize::from(call.connection.engine)) {
             Some(engine) => engine.submit(turn, call),
-            None => debug_assert!(false, "a connection key names an engine that never was"),
+            // No key names an engine that never was; if one did, its caller would hear of it.
+            None => call.fail("the connection's device is gone; the call was not sent"),
         }
     }
 
     /// What other threads have given, but for tasks.
-    fn take_given(&mut self, turn: &Turn<'_>) -> usize {
+    fn empty_mailbox(&mut self, turn: &Turn<'_>) -> usize {
         let mut work = 0;
         while let Some(job) = self.shared.take_job() {
             job(self);

@@ -375,7 +375,8 @@ impl<D: Device> Drive for Engine<D> {
         totals.credits_returned += self.counters.credits_returned;
         totals.queues = totals.queues.plus(&self.counters.queues);
         let held = self.slab.slots() - self.slab.slots_free();
-        totals.send_buffers += held.saturating_sub(self.receives_posted);
+        let receives = self.receives_posted + self.reposting.waiting();
+        totals.send_buffers += held.saturating_sub(receives);
         totals.leases += self.connections.iter().map(|c| c.leases.len() as u32).sum::<u32>();
     }
 

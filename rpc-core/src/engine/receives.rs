@@ -19,6 +19,13 @@ pub(super) struct Reposting {
     lent: Vec<SlotId>,
 }
 
+impl Reposting {
+    /// Buffers that wait to be posted again.
+    pub(super) fn waiting(&self) -> u32 {
+        self.buffers.len() as u32
+    }
+}
+
 /// A free eager buffer; a slab that `grows` by itself does so if it has none and may.
 pub(super) fn take_slot(slab: &mut EagerSlab, grows: bool) -> Option<EagerSlot> {
     if let Some(slot) = slab.alloc() {

@@ -129,7 +129,7 @@ impl CoreShared {
     }
 
     /// With a mailbox of so many submissions.
-    pub(super) fn with_room(index: usize, submissions_max: usize) -> std::io::Result<Arc<Self>> {
+    pub(crate) fn with_room(index: usize, submissions_max: usize) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             index,
             sleeper: Sleeper::new()?,
@@ -228,6 +228,10 @@ impl CoreShared {
     pub(crate) fn abandon(&self, cell: Arc<CallCell>) {
         self.abandoned.push(cell);
         self.wake_for_given();
+        // Nobody empties the queue of a stopped core, and what lies in it keeps the core.
+        if self.is_stopped() {
+            while self.abandoned.pop().is_some() {}
+        }
     }
 
     pub(crate) fn take_abandoned(&self) -> Option<Arc<CallCell>> {

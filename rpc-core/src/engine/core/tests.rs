@@ -3,18 +3,20 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::io;
+use std::sync::atomic::AtomicUsize;
 
 use super::rest::LOOKS_PER_YIELD;
 use super::*;
 use crate::engine::cell::{CallCell, CallPlace};
 use crate::engine::sleep::Sleeper;
-use crate::engine::submission::HandlerEnd;
+use crate::engine::submission::{HandlerEnd, OutgoingCall};
 use crate::world::{self, World};
 
 /// An engine that never has anything to do, and counts how often it was looked at.
 #[derive(Default)]
 struct Looked {
     polls: Cell<u32>,
+    submitted: Cell<usize>,
     used: Cell<bool>,
     needs_cpu: bool,
 }
@@ -32,7 +34,10 @@ impl Drive for Idle {
         0
     }
 
-    fn submit(&mut self, _: &Turn<'_>, _: Arc<CallCell>) {}
+    fn submit(&mut self, _: &Turn<'_>, call: Arc<CallCell>) {
+        assert!(call.take_call().is_some());
+        self.0.submitted.set(self.0.submitted.get() + 1);
+    }
 
     fn abandon(&mut self, _: &Turn<'_>, _: CallPlace, _: &Arc<CallCell>) {}
 
@@ -117,6 +122,54 @@ fn a_spinning_core_gives_way_only_where_a_devices_work_waits_for_its_cpu() {
     assert_eq!(yields(&core), 0, "each is a system call, so not after every look");
     turns(&mut core, 9 * LOOKS_PER_YIELD + 1);
     assert_eq!(yields(&core), 10);
+}
+
+fn call_on(shared: &Arc<CoreShared>, body: bytes::Bytes) -> Arc<CallCell> {
+    let connection = ConnectionKey { engine: 0, slot: 0, generation: 0 };
+    let call = OutgoingCall {
+        method: "/test",
+        deadline: None,
+        urgent: false,
+        metadata: bytes::Bytes::new(),
+        body: crate::codec::Outbound { inline: body, segments: Vec::new() },
+    };
+    CallCell::new(Arc::clone(shared), connection, call)
+}
+
+#[test]
+fn what_other_threads_give_beyond_a_turns_budget_is_taken_by_the_turns_that_follow() {
+    let _entered = world::enter(&World::new(1));
+    let engine = Rc::<Looked>::default();
+    let mut core = core_of(&[&engine]);
+    let calls = 2 * SUBMISSIONS_PER_TURN + 1;
+    for _ in 0..calls {
+        assert!(core.shared.submit(call_on(&core.shared, bytes::Bytes::new())).is_ok());
+    }
+    let (shared, ran) = (Arc::clone(&core.shared), Arc::new(AtomicUsize::new(0)));
+    let tasks = 2 * TASKS_PER_TURN + 1;
+    for _ in 0..tasks {
+        let ran = Arc::clone(&ran);
+        let ends = async move { _ = ran.fetch_add(1, Ordering::Relaxed) };
+        crate::engine::executor::spawn(&shared, ends).detach();
+    }
+    // Never put to sleep, as a core that spins.
+    while !core.turn().is_idle() {}
+    assert_eq!((engine.submitted.get(), ran.load(Ordering::Relaxed)), (calls, tasks));
+}
+
+#[test]
+fn a_call_that_a_stopped_core_never_takes_keeps_nothing() {
+    let shared = CoreShared::new(0).unwrap();
+    let core = Arc::downgrade(&shared);
+    let body = bytes::Bytes::from(vec![7; 100]);
+    let cell = call_on(&shared, body.clone());
+    shared.stop();
+    assert!(shared.submit(Arc::clone(&cell)).is_ok());
+    assert!(body.is_unique(), "it has ended");
+    let late = call_on(&shared, body.clone());
+    late.abandon();
+    drop((cell, late, shared));
+    assert!(body.is_unique() && core.upgrade().is_none());
 }
 
 #[cfg(feature = "verbs")]
