@@ -1,6 +1,6 @@
 use std::error::Error;
 
-use crate::cm::ConnectError;
+use crate::cm::{ConnectError, Step};
 use crate::verbs::VerbsError;
 use crate::{Code, Status};
 
@@ -59,7 +59,12 @@ fn of_connecting(error: &ConnectError) -> String {
         ConnectError::Device(VerbsError::Open(_)) => {
             "what mends the problem of the device or of the address; or soft:// in place of rdma://".into()
         }
-        ConnectError::TimedOut { .. } | ConnectError::Unreachable { .. } => {
+        ConnectError::TimedOut { step: Step::Hello } => {
+            "the port on which the RPC server says that it listens; if it is that one, its process stands still, or is stopped: ps \
+             there"
+                .into()
+        }
+        ConnectError::TimedOut { step: Step::Connect } | ConnectError::Unreachable { .. } => {
             "ping the host; ip route get its address; and let its firewall pass the port".into()
         }
         _ => "as the cause says".into(),
@@ -94,6 +99,11 @@ mod tests {
             message: "this side's device could not make the connection".to_owned(),
         };
         assert!(of(refused).contains("?gid_index="));
+        assert!(of(ConnectError::TimedOut { step: Step::Connect }).contains("firewall"));
+        assert!(
+            !of(ConnectError::TimedOut { step: Step::Hello }).contains("firewall"),
+            "TCP got through"
+        );
         assert_eq!(of(ConnectError::ShutDown), "as the cause says");
     }
 }
