@@ -179,13 +179,12 @@ fn make(
     call: OutgoingCall,
 ) -> impl Future<Output = Result<Reply, Status>> + Send + use<> {
     let cell = CallCell::new(Arc::clone(shared), connection, call);
-    let refused =
-        !local::submit_if_current(shared, &cell) && shared.submit(Arc::clone(&cell)).is_err();
+    let refused = !local::submit_if_current(shared, &cell) && !shared.submit(&cell);
     let mut waits = Waits { cell, refused };
     std::future::poll_fn(move |context| {
         if waits.refused {
             let core = waits.cell.core();
-            if core.submit(Arc::clone(&waits.cell)).is_err() {
+            if !core.submit(&waits.cell) {
                 core.wait_for_room(context.waker());
                 return Poll::Pending;
             }
@@ -235,13 +234,7 @@ mod tests {
     fn a_call_that_its_core_had_no_room_for_ends_with_its_future() {
         let shared = CoreShared::with_room(0, 1).unwrap();
         let connection = ConnectionKey { engine: 0, slot: 0, generation: 0 };
-        let call = |body: &Bytes| OutgoingCall {
-            method: "/test",
-            deadline: None,
-            urgent: false,
-            metadata: Bytes::new(),
-            body: Outbound { inline: body.clone(), segments: Vec::new() },
-        };
+        let call = |body: &Bytes| OutgoingCall::of(body.clone());
         let (taken, refused) = (Bytes::from(vec![1; 100]), Bytes::from(vec![2; 100]));
         let first = make(&shared, connection, call(&taken));
         {

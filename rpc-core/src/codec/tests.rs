@@ -153,6 +153,33 @@ fn every_shape(value: impl Fn(u8) -> Bytes) -> (Shapes, Vec<Bytes>) {
 }
 
 #[test]
+fn a_block_is_used_again_when_its_messages_have_gone_and_not_before() {
+    let small = || {
+        let message = Shapes { vec: vec![7; 500], ..Shapes::default() };
+        match Encoded::new(&message, &OutboundLimits::default()).unwrap() {
+            Encoded::Eager(outbound) => outbound.inline,
+            Encoded::Large(_) => panic!("a small message travels in a frame"),
+        }
+    };
+    let addresses = |keep: &mut Vec<Bytes>| -> Vec<usize> {
+        let encoded: Vec<Bytes> = (0..64).map(|_| small()).collect();
+        let addresses = encoded.iter().map(|bytes| bytes.as_ptr().addr()).collect();
+        keep.extend(encoded);
+        addresses
+    };
+    // One after the other: all of them take turns in one block of 4 KiB, which eight fit into.
+    let places: std::collections::BTreeSet<usize> =
+        (0..64).map(|_| small().as_ptr().addr()).collect();
+    assert!(places.len() <= 8, "{places:x?}");
+    // Those that are kept are never written over.
+    let mut kept = Vec::new();
+    let (mut all, more) = (addresses(&mut kept), addresses(&mut kept));
+    all.extend(more);
+    all.sort_unstable();
+    assert!(all.windows(2).all(|pair| pair[1] - pair[0] >= 500));
+}
+
+#[test]
 fn large_fields_of_every_shape_are_taken_by_reference() {
     let (message, values) = every_shape(|seed| filled(MIB, seed));
     let rope = Rope::encode(&message, 16 * KIB);

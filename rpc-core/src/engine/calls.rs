@@ -78,7 +78,7 @@ impl<D: Device> Engine<D> {
         let call = OutCall { method, deadline, metadata, priority, body };
         match connection.protocol.start_call(turn.now, token, call) {
             Ok(id) => {
-                cell.set_place(CallPlace { connection: key, call: id, token });
+                cell.set_place(CallPlace { call: id, token });
                 entry.insert(cell);
             }
             Err((call, refused)) => {
@@ -142,14 +142,17 @@ impl<D: Device> Engine<D> {
     }
 
     /// The future of a call was dropped.
-    pub(super) fn cancel_call(&mut self, turn: &Turn<'_>, place: CallPlace, cell: &Arc<CallCell>) {
-        let Some(connection) = self.connections.get(place.connection) else { return };
+    pub(super) fn cancel_call(&mut self, turn: &Turn<'_>, cell: &Arc<CallCell>) {
+        // One that waits, or has not come yet, is seen to be abandoned when its turn comes.
+        let Some(place) = cell.place() else { return };
+        let key = cell.connection;
+        let Some(connection) = self.connections.get(key) else { return };
         let token = place.token as usize;
         if connection.calls.get(token).is_some_and(|have| Arc::ptr_eq(have, cell)) {
             connection.calls.remove(token);
             connection.protocol.cancel_call(turn.now, place.call);
-            self.pump(turn, place.connection.slot);
-            self.mark_dirty(place.connection.slot);
+            self.pump(turn, key.slot);
+            self.mark_dirty(key.slot);
         }
     }
 }

@@ -46,10 +46,9 @@ enum Stage {
     Placed(CallPlace),
 }
 
-/// Where the engine keeps a call.
+/// Where its connection keeps a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallPlace {
-    pub(crate) connection: ConnectionKey,
     pub(crate) call: CallId,
     pub(crate) token: u64,
 }
@@ -69,6 +68,13 @@ impl CallCell {
             connection,
             stage: Mutex::new(Stage::Given(call)),
         })
+    }
+
+    /// One that brings such a call, for tests.
+    #[cfg(test)]
+    pub(crate) fn of(core: &Arc<CoreShared>, inline: Bytes) -> Arc<Self> {
+        let connection = ConnectionKey { engine: 0, slot: 0, generation: 0 };
+        Self::new(Arc::clone(core), connection, OutgoingCall::of(inline))
     }
 
     /// Ends the call. A second end would be a bug of the engine and is ignored.

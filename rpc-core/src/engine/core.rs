@@ -198,11 +198,7 @@ impl Core {
             work += engine.fire_timers(turn);
         }
         work += self.alarms.fire(turn.now);
-        work += self.run_tasks(turn, given);
-        if given && self.shared.has_work() {
-            self.shared.keep_given(); // more than a turn takes
-        }
-        work
+        work + self.run_tasks(turn)
     }
 
     /// Whether nothing is to be done, if no device has completed anything and no other thread has given
@@ -258,7 +254,7 @@ impl Core {
         }
     }
 
-    /// What other threads have given, but for tasks.
+    /// Takes what other threads have given, within the turn's budget.
     fn empty_mailbox(&mut self, turn: &Turn<'_>) -> usize {
         let mut work = 0;
         while let Some(job) = self.shared.take_job() {
@@ -277,23 +273,24 @@ impl Core {
         self.taken = taken;
         while let Some(cell) = self.shared.take_abandoned() {
             work += 1;
-            if let Some(place) = cell.place()
-                && let Some(engine) = self.engines.get_mut(usize::from(place.connection.engine))
-            {
-                engine.abandon(turn, place, &cell);
+            if let Some(engine) = self.engines.get_mut(usize::from(cell.connection.engine)) {
+                engine.abandon(turn, &cell);
             }
+        }
+        // Tasks woken by other threads take their place in the line, so that those which only yield cannot
+        // keep them waiting.
+        for _ in 0..TASKS_PER_TURN {
+            let Some(runnable) = self.shared.take_runnable() else { break };
+            self.local.ready.borrow_mut().push_back(runnable);
+        }
+        if self.shared.has_work() {
+            self.shared.keep_given(); // more than a turn takes
         }
         work
     }
 
     /// Runs ready tasks, within the turn's budget, and now and then sends what they asked for.
-    fn run_tasks(&mut self, turn: &Turn<'_>, given: bool) -> usize {
-        // Those woken by other threads take their place in the line, so that tasks which only yield
-        // cannot keep them waiting.
-        for _ in 0..if given { TASKS_PER_TURN } else { 0 } {
-            let Some(runnable) = self.shared.take_runnable() else { break };
-            self.local.ready.borrow_mut().push_back(runnable);
-        }
+    fn run_tasks(&mut self, turn: &Turn<'_>) -> usize {
         let (mut first, mut before) = (None, Time::ZERO);
         for done in 0..TASKS_PER_TURN {
             if done > 0 && done.is_multiple_of(CALLS_PER_FLUSH) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::attention::Missed;
-use super::cell::{CallCell, CallPlace};
+use super::cell::CallCell;
 use super::clock::Clock;
 use super::executor::Joining;
 use super::local::Local;
@@ -76,7 +76,7 @@ pub(crate) trait Drive: Any {
     /// A call to make.
     fn submit(&mut self, turn: &Turn<'_>, call: Arc<CallCell>);
     /// A call whose future was dropped.
-    fn abandon(&mut self, turn: &Turn<'_>, place: CallPlace, cell: &Arc<CallCell>);
+    fn abandon(&mut self, turn: &Turn<'_>, cell: &Arc<CallCell>);
     /// A handler that ran as a task has ended.
     fn handler_ended(&mut self, turn: &Turn<'_>, end: HandlerEnd);
     /// Deadlines that have passed.

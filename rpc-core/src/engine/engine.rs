@@ -13,7 +13,7 @@ use super::capacity::{
     COMPLETIONS_PER_TURN, Capacity, EAGER_BYTES, EAGER_CHUNK_SLOTS, INLINE_BYTES_MAX, Lending,
     SEND_WRS_CONTROL,
 };
-use super::cell::{CallCell, CallPlace};
+use super::cell::CallCell;
 use super::connection::{Connection, Stage};
 use super::drive::{Drive, Turn};
 use super::executor::Joining;
@@ -338,8 +338,8 @@ impl<D: Device> Drive for Engine<D> {
         self.start_call(turn, call);
     }
 
-    fn abandon(&mut self, turn: &Turn<'_>, place: CallPlace, cell: &Arc<CallCell>) {
-        self.cancel_call(turn, place, cell);
+    fn abandon(&mut self, turn: &Turn<'_>, cell: &Arc<CallCell>) {
+        self.cancel_call(turn, cell);
     }
 
     fn handler_ended(&mut self, turn: &Turn<'_>, end: HandlerEnd) {

@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Reply;
 use super::cell::CallCell;
 use super::clock::Clock;
 use super::core::Core;
@@ -15,7 +16,6 @@ use super::executor::JoinHandle;
 use super::shared::CoreShared;
 use super::sleep::Ready;
 use super::submission::ReceivedBody;
-use super::{ConnectionKey, OutgoingCall, Reply};
 use crate::Status;
 use crate::sync::model::{block_on, explore, explore_within};
 
@@ -25,18 +25,6 @@ fn run_core(shared: &Arc<CoreShared>) -> loom::thread::JoinHandle<()> {
     loom::thread::spawn(move || {
         Core::new(shared, Clock::new(), vec![], Duration::ZERO).unwrap().run();
     })
-}
-
-fn call_on(shared: &Arc<CoreShared>) -> Arc<CallCell> {
-    let connection = ConnectionKey { engine: 0, slot: 0, generation: 0 };
-    let call = OutgoingCall {
-        method: "/model",
-        deadline: None,
-        urgent: false,
-        metadata: bytes::Bytes::new(),
-        body: crate::codec::Outbound::default(),
-    };
-    CallCell::new(Arc::clone(shared), connection, call)
 }
 
 fn reply() -> Result<Reply, Status> {
@@ -157,8 +145,8 @@ fn a_call_given_to_a_core_that_ends_is_ended() {
         let thread = loom::thread::spawn(move || {
             Core::new(core, Clock::new(), vec![], Duration::ZERO).unwrap().shut_down();
         });
-        let cell = call_on(&shared);
-        assert!(shared.submit(Arc::clone(&cell)).is_ok());
+        let cell = CallCell::of(&shared, bytes::Bytes::new());
+        assert!(shared.submit(&cell));
         assert!(block_on(poll_fn(|context| cell.poll(context))).is_err());
         thread.join().unwrap();
     });
@@ -171,23 +159,20 @@ fn a_call_given_to_a_core_that_ends_is_ended() {
 fn a_call_that_finds_the_mailbox_full_goes_in_when_there_is_room() {
     explore("a call that finds the mailbox full goes in when there is room", || {
         let shared = CoreShared::with_room(0, 1).unwrap();
-        assert!(shared.submit(call_on(&shared)).is_ok());
+        assert!(shared.submit(&CallCell::of(&shared, bytes::Bytes::new())));
         let core = Arc::clone(&shared);
         let thread = loom::thread::spawn(move || {
             let mut taken = Vec::new();
             core.take_submissions(&mut taken, 1);
         });
-        let mut second = Some(call_on(&shared));
+        let second = CallCell::of(&shared, bytes::Bytes::new());
         block_on(poll_fn(|context| {
             // As the stub does.
-            match shared.submit(second.take().expect("polled after its end")) {
-                Ok(()) => std::task::Poll::Ready(()),
-                Err(refused) => {
-                    second = Some(refused);
-                    shared.wait_for_room(context.waker());
-                    std::task::Poll::Pending
-                }
+            if shared.submit(&second) {
+                return std::task::Poll::Ready(());
             }
+            shared.wait_for_room(context.waker());
+            std::task::Poll::Pending
         }));
         thread.join().unwrap();
     });
@@ -200,7 +185,7 @@ fn a_call_that_finds_the_mailbox_full_goes_in_when_there_is_room() {
 fn a_call_that_ends_while_its_caller_begins_to_wait_wakes_it() {
     explore("a call that ends while its caller begins to wait wakes it", || {
         let shared = CoreShared::new(0).unwrap();
-        let cell = call_on(&shared);
+        let cell = CallCell::of(&shared, bytes::Bytes::new());
         let core = Arc::clone(&cell);
         let thread = loom::thread::spawn(move || core.complete(reply()));
         assert!(block_on(poll_fn(|context| cell.poll(context))).is_ok());
@@ -215,7 +200,7 @@ fn a_call_that_ends_while_its_caller_begins_to_wait_wakes_it() {
 fn a_call_that_ends_while_its_caller_goes_is_cancelled_at_most_once() {
     explore("a call that ends while its caller goes is cancelled at most once", || {
         let shared = CoreShared::new(0).unwrap();
-        let cell = call_on(&shared);
+        let cell = CallCell::of(&shared, bytes::Bytes::new());
         let (core, other) = (Arc::clone(&cell), Arc::clone(&cell));
         let threads = [
             loom::thread::spawn(move || core.complete(reply())),

@@ -67,7 +67,7 @@ impl ReadShare {
 
     /// Whose turn it is, if there is room for it. It stands in the line no more.
     pub(super) fn next(&mut self) -> Option<ConnectionKey> {
-        if self.has_room(READ_QUANTUM) { self.line.pop_front() } else { None }
+        if self.has_turn() { self.line.pop_front() } else { None }
     }
 
     /// Whether there is one.

@@ -145,12 +145,14 @@ impl CoreShared {
         }))
     }
 
-    /// Hands a submission over; gives it back if the mailbox is full.
-    pub(crate) fn submit(&self, call: Arc<CallCell>) -> Result<(), Arc<CallCell>> {
-        self.submissions.push(call)?;
-        self.wake_for_given();
-        self.end_if_stopped();
-        Ok(())
+    /// Hands a call over. False: the mailbox is full.
+    pub(crate) fn submit(&self, call: &Arc<CallCell>) -> bool {
+        let has_room = self.submissions.push(Arc::clone(call)).is_ok();
+        if has_room {
+            self.wake_for_given();
+            self.end_if_stopped();
+        }
+        has_room
     }
 
     /// Something was put into a queue.

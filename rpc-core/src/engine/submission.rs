@@ -30,6 +30,15 @@ pub(crate) struct OutgoingCall {
     pub(crate) body: Outbound,
 }
 
+#[cfg(test)]
+impl OutgoingCall {
+    /// A call of no service, for tests: it is never sent.
+    pub(crate) fn of(inline: Bytes) -> Self {
+        let body = Outbound { inline, segments: Vec::new() };
+        Self { method: "/test", deadline: None, urgent: false, metadata: Bytes::new(), body }
+    }
+}
+
 /// A message as it came: parts that lay in frames, and pieces that were READ.
 #[derive(Debug)]
 pub(crate) enum ReceivedBody {

@@ -28,10 +28,6 @@ impl Core {
         self.announced = true;
         let idle = armed && self.work().0.is_idle() && !self.has_work();
         self.announced = false;
-        if !idle {
-            // What was pushed a moment ago may not have been said yet.
-            self.shared.keep_given();
-        }
         if idle {
             self.attention.rest(None);
             let looks = cfg!(feature = "failpoints") && !self.has_outstanding();
@@ -40,6 +36,8 @@ impl Core {
             }
             self.publish(self.clock.now(), Duration::ZERO);
         } else {
+            // What was pushed a moment ago may not have been said yet.
+            self.shared.keep_given();
             self.shared.sleeper.retract();
         }
         idle

@@ -4,12 +4,14 @@ use std::any::Any;
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::AtomicUsize;
+use std::task::Wake;
+
+use bytes::Bytes;
 
 use super::rest::LOOKS_PER_YIELD;
 use super::*;
-use crate::engine::cell::{CallCell, CallPlace};
 use crate::engine::sleep::Sleeper;
-use crate::engine::submission::{HandlerEnd, OutgoingCall};
+use crate::engine::submission::HandlerEnd;
 use crate::world::{self, World};
 
 /// An engine that never has anything to do, and counts how often it was looked at.
@@ -17,6 +19,9 @@ use crate::world::{self, World};
 struct Looked {
     polls: Cell<u32>,
     submitted: Cell<usize>,
+    flushes: Cell<u32>,
+    /// A timer is due, or there is something to post.
+    due: Cell<bool>,
     used: Cell<bool>,
     needs_cpu: bool,
 }
@@ -39,7 +44,7 @@ impl Drive for Idle {
         self.0.submitted.set(self.0.submitted.get() + 1);
     }
 
-    fn abandon(&mut self, _: &Turn<'_>, _: CallPlace, _: &Arc<CallCell>) {}
+    fn abandon(&mut self, _: &Turn<'_>, _: &Arc<CallCell>) {}
 
     fn handler_ended(&mut self, _: &Turn<'_>, _: HandlerEnd) {}
 
@@ -48,11 +53,12 @@ impl Drive for Idle {
     }
 
     fn flush(&mut self, _: &Turn<'_>) -> usize {
+        self.0.flushes.set(self.0.flushes.get() + 1);
         0
     }
 
     fn is_quiet(&self, _: Time) -> bool {
-        true
+        !self.0.due.get()
     }
 
     fn count(&self, _: &mut Totals) {}
@@ -90,6 +96,15 @@ impl Drive for Idle {
     }
 }
 
+/// Counts how often it was woken.
+struct Woken(Arc<AtomicUsize>);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// A core that spins for as long as its time stands.
 fn core_of(engines: &[&Rc<Looked>]) -> Core {
     let engines =
@@ -124,18 +139,6 @@ fn a_spinning_core_gives_way_only_where_a_devices_work_waits_for_its_cpu() {
     assert_eq!(yields(&core), 10);
 }
 
-fn call_on(shared: &Arc<CoreShared>, body: bytes::Bytes) -> Arc<CallCell> {
-    let connection = ConnectionKey { engine: 0, slot: 0, generation: 0 };
-    let call = OutgoingCall {
-        method: "/test",
-        deadline: None,
-        urgent: false,
-        metadata: bytes::Bytes::new(),
-        body: crate::codec::Outbound { inline: body, segments: Vec::new() },
-    };
-    CallCell::new(Arc::clone(shared), connection, call)
-}
-
 #[test]
 fn what_other_threads_give_beyond_a_turns_budget_is_taken_by_the_turns_that_follow() {
     let _entered = world::enter(&World::new(1));
@@ -143,7 +146,7 @@ fn what_other_threads_give_beyond_a_turns_budget_is_taken_by_the_turns_that_foll
     let mut core = core_of(&[&engine]);
     let calls = 2 * SUBMISSIONS_PER_TURN + 1;
     for _ in 0..calls {
-        assert!(core.shared.submit(call_on(&core.shared, bytes::Bytes::new())).is_ok());
+        assert!(core.shared.submit(&CallCell::of(&core.shared, Bytes::new())));
     }
     let (shared, ran) = (Arc::clone(&core.shared), Arc::new(AtomicUsize::new(0)));
     let tasks = 2 * TASKS_PER_TURN + 1;
@@ -158,15 +161,37 @@ fn what_other_threads_give_beyond_a_turns_budget_is_taken_by_the_turns_that_foll
 }
 
 #[test]
+fn a_turn_in_which_nothing_comes_does_what_is_due() {
+    let world = World::new(1);
+    let _entered = world::enter(&world);
+    let engine = Rc::<Looked>::default();
+    let mut core = core_of(&[&engine]);
+    turns(&mut core, 3);
+    assert_eq!(engine.flushes.get(), 0, "all was quiet");
+    engine.due.set(true);
+    turns(&mut core, 2);
+    assert_eq!(engine.flushes.get(), 2);
+    engine.due.set(false);
+    let woken = Arc::new(AtomicUsize::new(0));
+    let at = core.clock.now() + UNUSED_EVERY;
+    core.add_alarm(AlarmId { at, number: 1 }, Waker::from(Arc::new(Woken(Arc::clone(&woken)))));
+    turns(&mut core, 2);
+    assert_eq!(woken.load(Ordering::Relaxed), 0, "it is not time yet");
+    world.advance_to(UNUSED_EVERY);
+    assert!(!core.turn().is_idle());
+    assert_eq!(woken.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn a_call_that_a_stopped_core_never_takes_keeps_nothing() {
     let shared = CoreShared::new(0).unwrap();
     let core = Arc::downgrade(&shared);
-    let body = bytes::Bytes::from(vec![7; 100]);
-    let cell = call_on(&shared, body.clone());
+    let body = Bytes::from(vec![7; 100]);
+    let cell = CallCell::of(&shared, body.clone());
     shared.stop();
-    assert!(shared.submit(Arc::clone(&cell)).is_ok());
+    assert!(shared.submit(&cell));
     assert!(body.is_unique(), "it has ended");
-    let late = call_on(&shared, body.clone());
+    let late = CallCell::of(&shared, body.clone());
     late.abandon();
     drop((cell, late, shared));
     assert!(body.is_unique() && core.upgrade().is_none());
